@@ -1,0 +1,74 @@
+# `make` lists what there is to do. Everything works in `.venv`; PYTHON names the interpreter that makes it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := sh tests/tools/install.sh $(VENV) "$(PYTHON)"
+# Stamp files: a target that is up to date costs nothing.
+SERVER := $(VENV)/.server-installed
+DEV := $(VENV)/.dev-installed
+CACHE := $(VENV)/.cache-filled
+PROJECTS := pyproject.toml clients/python/pyproject.toml
+COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --universal --python-version 3.11 \
+	--custom-compile-command "make lock" $(LOCK_FLAGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo serve test check advisories bench lock openapi guest clean
+.DELETE_ON_ERROR:
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(CACHE) ## make .venv with the service and the library, from hash-pinned locks
+
+setup-dev: $(DEV) $(CACHE) ## the same with the tools for tests and checks
+
+demo: $(CACHE) ## run the smallest example: a service of its own, one program, the wall it had
+	@$(BIN)/python examples/minimal.py
+
+serve: $(CACHE) ## start the service on this machine with the wasm provider
+	SANDBOX_PROVIDER=wasm $(BIN)/plimsolld
+
+test: $(DEV) $(CACHE) ## run all tests; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, known vulnerabilities
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+	$(BIN)/lint-imports
+	$(BIN)/python tests/tools/openapi.py --check
+	$(BIN)/python -m pytest -q tests/architecture
+	@$(BIN)/python tests/tools/advisories.py
+
+bench: $(DEV) $(CACHE) ## measure: start-up, latency, throughput, against native QuickJS
+	$(BIN)/python tests/bench
+
+lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer versions)
+	$(COMPILE) $(PROJECTS) requirements/server.in -o requirements/server.lock
+	$(COMPILE) clients/python/pyproject.toml requirements/client.in -c requirements/server.lock -o requirements/client.lock
+	$(COMPILE) $(PROJECTS) requirements/server.in requirements/dev.in -c requirements/server.lock -o requirements/dev.lock
+
+openapi: $(DEV) ## rewrite openapi.json from the routes
+	$(BIN)/python tests/tools/openapi.py
+
+guest: $(DEV) ## rebuild the wasm guest from hash-pinned inputs and compare its bytes
+	$(BIN)/python -m providers.wasm.guest.build
+
+clean: ## remove .venv and everything that tools left behind
+	rm -rf $(VENV) build dist clients/python/build clients/python/dist
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find app providers broker migrations clients tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(SERVER): requirements/server.lock $(PROJECTS) tests/tools/install.sh
+	@$(INSTALL) requirements/server.lock
+	@touch $@
+
+$(DEV): $(SERVER) requirements/dev.lock
+	@$(INSTALL) requirements/dev.lock
+	@touch $@
+
+# The guest is compiled once, here, so that the first run does not pay for it.
+$(CACHE): $(SERVER) $(wildcard providers/wasm/*.wasm providers/wasm/guest/*.wasm)
+	@$(BIN)/plimsoll-admin cache fill
+	@touch $@

@@ -1,0 +1,1 @@
+"""The control plane: admission, dispatch, sessions, storage and the two APIs."""
