@@ -1,0 +1,367 @@
+"""JSON shapes of the REST API, shared by the service (OpenAPI) and the clients (strict reading of answers).
+
+Answers may gain fields: a reader ignores those it does not know. Requests may not: an unknown field is refused.
+"""
+
+import base64
+import binascii
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from plimsoll.contract import bounds
+from plimsoll.contract.refusals import Code, Reason
+from plimsoll.contract.tiers import Tier
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256OrEmpty = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+UnixMs = Annotated[int, Field(ge=0, le=2**53 - 1)]
+Encoding = Literal["utf-8", "base64"]
+Floor = Literal["process", "container", "kernel", "vm"]
+
+
+def _rule(check: Any) -> AfterValidator:
+    def validate(value: Any) -> Any:
+        if broken := check(value):
+            raise PydanticCustomError("rule", "{rule}", {"rule": broken})
+        return value
+
+    return AfterValidator(validate)
+
+
+Code256K = Annotated[str, _rule(bounds.code_rule), Field(description="Source text, at most 262144 bytes of UTF-8, no NUL.")]
+Path = Annotated[str, _rule(bounds.path_rule), Field(description="Relative path, at most 1024 bytes.")]
+Step = Annotated[str, _rule(bounds.step_rule), Field(description="Shell command, at most 16384 bytes.")]
+Identity = Annotated[str, _rule(bounds.identity_rule)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class FileBody(_Request):
+    """One input file. With `content_encoding` `base64` the content is decoded; otherwise its UTF-8 bytes are taken."""
+
+    path: Path
+    content: str = Field(repr=False)
+    content_encoding: Literal["utf-8", "base64"] = "utf-8"
+
+    @model_validator(mode="after")
+    def _decodable(self) -> "FileBody":
+        try:
+            self.bytes()
+        except (binascii.Error, UnicodeEncodeError, ValueError):
+            rule = "must be valid base64" if self.content_encoding == "base64" else "must be valid Unicode"
+            raise PydanticCustomError("rule", "{rule}", {"rule": rule, "at": "content"}) from None
+        return self
+
+    def bytes(self) -> bytes:
+        """The exact bytes of the file."""
+        if self.content_encoding == "base64":
+            return base64.b64decode(self.content, validate=True)
+        return self.content.encode()
+
+
+class JavaScriptBody(_Request):
+    """A JavaScript snippet."""
+
+    kind: Literal["javascript"]
+    code: Code256K = Field(repr=False)
+    grant_profile: str | None = Field(default=None, max_length=64)
+
+
+class PythonBody(_Request):
+    """A Python snippet."""
+
+    kind: Literal["python"]
+    code: Code256K = Field(repr=False)
+    grant_profile: str | None = Field(default=None, max_length=64)
+
+
+class ProjectBody(_Request):
+    """Files, ordered shell steps, artifacts."""
+
+    kind: Literal["project"]
+    files: list[FileBody] = Field(default_factory=list, max_length=bounds.FILES)
+    steps: list[Step] = Field(min_length=1, max_length=bounds.STEPS, repr=False)
+    artifacts: list[Path] = Field(default_factory=list, max_length=bounds.ARTIFACTS)
+    grant_profile: str | None = Field(default=None, max_length=64)
+
+    @model_validator(mode="after")
+    def _together(self) -> "ProjectBody":
+        if len({file.path for file in self.files}) != len(self.files):
+            raise PydanticCustomError("rule", "{rule}", {"rule": "must hold no duplicate path", "at": "files"})
+        if len(set(self.artifacts)) != len(self.artifacts):
+            raise PydanticCustomError("rule", "{rule}", {"rule": "must hold no duplicate path", "at": "artifacts"})
+        if sum(len(file.bytes()) for file in self.files) > bounds.FILES_BYTES:
+            rule = f"must be at most {bounds.FILES_BYTES} bytes together"
+            raise PydanticCustomError("rule", "{rule}", {"rule": rule, "at": "files"})
+        return self
+
+
+class ModuleRowBody(_Request):
+    """One row of parameters."""
+
+    values: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1, max_length=bounds.MODULE_WIDTH)
+
+
+class ModuleBody(_Request):
+    """A table of parameter rows for one model."""
+
+    kind: Literal["module"]
+    model: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    rows: list[ModuleRowBody] = Field(min_length=1, max_length=bounds.MODULE_ROWS, repr=False)
+    end_time: float = Field(allow_inf_nan=False)
+    step: float = Field(allow_inf_nan=False)
+
+
+class SoftwareRuleBody(_Request):
+    """Which software may run it."""
+
+    mode: Literal["exact", "approved"]
+    identities: list[Identity] = Field(min_length=1, max_length=bounds.SOFTWARE_IDENTITIES)
+
+    @model_validator(mode="after")
+    def _together(self) -> "SoftwareRuleBody":
+        if len(set(self.identities)) != len(self.identities):
+            raise PydanticCustomError("rule", "{rule}", {"rule": "must be distinct", "at": "identities"})
+        if self.mode == "exact" and len(self.identities) != 1:
+            raise PydanticCustomError("rule", "{rule}", {"rule": "must hold one identity in mode exact", "at": "identities"})
+        return self
+
+
+PayloadBody = Annotated[JavaScriptBody | PythonBody | ProjectBody | ModuleBody, Field(discriminator="kind")]
+
+
+class RunBody(_Request):
+    """Body of `POST /v1/runs`. A floor or timeout that is present, null included, must be a valid one.
+
+    Whether a field was sent (`model_fields_set`) decides what the request digest says; a default never enters a digest.
+    """
+
+    payload: PayloadBody
+    minimum_isolation: Floor = Field(default="process", description="Weakest wall accepted; absent accepts any.")
+    timeout_ms: int = Field(
+        default=bounds.TIMEOUT_DEFAULT_MS, ge=1, le=bounds.TIMEOUT_CEILING_MS, description="Wall clock of the run, ms."
+    )
+    software_rule: SoftwareRuleBody | None = None
+    trace_id: str | None = Field(default=None, description="Dropped whole unless it matches [A-Za-z0-9._:-]{1,64}.")
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class ScriptResultBody(_Answer):
+    """Result of a snippet. A stream is text when its bytes are valid UTF-8, base64 otherwise; nothing is repaired."""
+
+    kind: Literal["javascript", "python"]
+    exit_code: int
+    timed_out: bool
+    stdout: str = Field(repr=False)
+    stdout_encoding: Encoding
+    stdout_truncated: bool
+    stderr: str = Field(repr=False)
+    stderr_encoding: Encoding
+    stderr_truncated: bool
+
+
+class RecordBody(_Answer):
+    """The run record (docs/run-records.md)."""
+
+    version: int
+    request_sha256: Sha256OrEmpty
+    result_sha256: Sha256OrEmpty
+    unanswered: str
+    provider: str
+    isolation: str
+    environment: str
+    policy: str
+    software_identity: str
+    software_rule_id: str
+    instance: str
+    started_unix_ms: int
+    ended_unix_ms: int
+    session: Sha256OrEmpty
+    sequence: int
+    previous_sha256: Sha256OrEmpty
+    record_sha256: Sha256
+
+
+class RunAnswer(_Answer):
+    """A finished run. `recorded` false: it ran, and its row could not be written yet."""
+
+    id: RunId
+    provider: str
+    isolation: Tier = Field(strict=False)
+    evidence_sha256: Sha256
+    environment: str
+    software_identity: str
+    instance: str
+    duration_ms: int
+    start_ms: int
+    cancelled: bool
+    oom_killed: bool
+    recorded: bool
+    result: ScriptResultBody
+    record: RecordBody
+
+
+class NotDispatched(_Answer):
+    """Proof that nothing ran, and why."""
+
+    reason: Reason = Field(strict=False)
+
+
+RunStateName = Literal["starting", "finished", "not_dispatched", "may_have_run"]
+
+
+class RunView(_Answer):
+    """One run as kept: the answer's fields as far as they are known, and its state. `result` only when it was kept."""
+
+    id: RunId
+    state: RunStateName
+    kind: str
+    trace_id: str
+    created_unix_ms: UnixMs
+    ended_unix_ms: UnixMs | None = None
+    settled: bool = Field(description="False while a may_have_run can still change.")
+    not_dispatched: NotDispatched | None = None
+    provider: str | None = None
+    isolation: Tier | None = Field(default=None, strict=False)
+    evidence_sha256: Sha256OrEmpty | None = None
+    environment: str | None = None
+    software_identity: str | None = None
+    instance: str | None = None
+    duration_ms: int | None = None
+    start_ms: int | None = None
+    cancelled: bool | None = None
+    oom_killed: bool | None = None
+    exit_code: int | None = None
+    timed_out: bool | None = None
+    result: ScriptResultBody | None = None
+    record: RecordBody | None = None
+
+
+class RunPage(_Answer):
+    """A page of runs, newest first; `next_cursor` null at the end."""
+
+    runs: list[RunView]
+    next_cursor: str | None = None
+
+
+class FactBody(_Answer):
+    """One observed fact about a wall: evidence, never hardware attestation."""
+
+    name: str
+    value: str
+    source: str
+    observed: str
+    unix_ms: UnixMs
+    supports: Tier = Field(strict=False)
+
+
+class EvidenceBody(_Answer):
+    """The facts behind one digest (docs/run-records.md says how it is computed)."""
+
+    sha256: Sha256
+    provider: str
+    tier: Tier = Field(strict=False)
+    facts: list[FactBody]
+
+
+class EnvironmentBody(_Answer):
+    """What runs one kind of payload."""
+
+    kind: str
+    identity: str
+    software_identity: str
+    max_timeout_ms: int
+    languages: list[str]
+
+
+class ResourcesBody(_Answer):
+    """Limits of one run; null where the provider has none of that sort."""
+
+    memory_mb: int
+    cpus: float | None = None
+    pids: int | None = None
+    disk_mb: int | None = None
+    output_bytes: int
+
+
+class ProviderBody(_Answer):
+    """One provider as it stands now."""
+
+    provider: str
+    isolation: Tier = Field(strict=False)
+    health: Literal["starting", "serving", "refusing", "draining"]
+    faults: list[str]
+    evidence_sha256: Sha256OrEmpty
+    checked_unix_ms: UnixMs
+    slots: int
+    free: int
+    policy: str
+    resources: ResourcesBody | None = None
+    environments: list[EnvironmentBody]
+
+
+class ProvidersBody(_Answer):
+    """All configured providers in order of preference."""
+
+    providers: list[ProviderBody]
+
+
+class LimitsBody(_Answer):
+    """Bounds of a request and of its output."""
+
+    code_bytes: int
+    body_bytes: int
+    output_bytes: int
+    timeout_default_ms: int
+    timeout_ceiling_ms: int
+
+
+class DescribeBody(_Answer):
+    """What this service serves. `provider` and `isolation` are those of the first provider; empty and `none` without one."""
+
+    service: Literal["plimsoll"]
+    version: str
+    protocol: int
+    execution: bool
+    provider: str
+    isolation: Tier = Field(strict=False)
+    kinds: list[str]
+    floors: list[str] = Field(description="Floors that would be met right now.")
+    limits: LimitsBody
+    providers: list[ProviderBody]
+
+
+class HealthBody(_Answer):
+    """The process lives, or is ready."""
+
+    status: Literal["ok", "ready", "not_ready"]
+    reasons: list[str] = Field(default_factory=list)
+
+
+class FieldFaultBody(_Answer):
+    """One broken rule."""
+
+    field: str
+    rule: str
+
+
+class Problem(_Answer):
+    """RFC 9457 problem. `not_dispatched` is present only when it is proven that nothing ran."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: Code = Field(strict=False)
+    request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    errors: list[FieldFaultBody] = Field(default_factory=list)
+    not_dispatched: NotDispatched | None = None
+    run_id: RunId | None = None
