@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --univers
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve test check advisories bench lock openapi guest clean
+.PHONY: help setup setup-dev demo serve test check bench lock openapi guest clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -36,7 +36,7 @@ check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/tools/openapi.py --check
 	$(BIN)/python -m pytest -q tests/architecture
 	@$(BIN)/python tests/tools/advisories.py

@@ -1,0 +1,44 @@
+"""Import rules that the contracts in pyproject.toml cannot say."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.repository import ROOT, named, short
+
+PROVIDERS = [path for path in named(".py") if path.is_relative_to(ROOT / "providers")]
+SERVICE = [
+    path for path in named(".py") if path.relative_to(ROOT).parts[0] in {"app", "providers", "migrations"}
+]
+SEES = {"plimsoll.contract", "providers", "wasmtime", *sys.stdlib_module_names}
+"""What a provider may import: the contract, its own package, the wall's engine, the standard library."""
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """(line, full dotted name) of everything the file imports, names taken from a package included."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found.extend((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{short(path)}:{node.lineno}: relative import"
+            found.extend((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
+
+
+def within(name: str, rooms: set[str]) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+@pytest.mark.parametrize("path", PROVIDERS, ids=short)
+def test_a_provider_sees_the_contract_and_nothing_else(path: Path) -> None:
+    assert [(line, name) for line, name in imports(path) if not within(name, SEES)] == []
+
+
+@pytest.mark.parametrize("path", SERVICE, ids=short)
+def test_only_the_broker_unseals(path: Path) -> None:
+    if path == ROOT / "app" / "vault" / "unseal.py":
+        return
+    assert [(line, name) for line, name in imports(path) if within(name, {"app.vault.unseal"})] == []
