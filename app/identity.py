@@ -1,7 +1,7 @@
 """Who is calling, and what a token looks like. Pure; the database holds only a token's SHA-256.
 
-A token is `plim_` + 43 characters of base64url (256 random bits) + `_` + 6 characters of checksum, so that garbage is refused
-without a query. The checksum is no secret and no proof: it only saves work.
+A token is `plim_` + 43 characters of base64url (256 random bits) + `_` + 6 characters of checksum, so that
+garbage is refused without a query. The checksum is no secret and no proof: it only saves work.
 """
 
 import base64

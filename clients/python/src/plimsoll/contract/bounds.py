@@ -1,7 +1,7 @@
 """Every size, count and pattern a request must keep, as constants and pure checks used by service and clients alike.
 
-A check returns the broken rule as one phrase (without the value), or None. Source: the published limits, which the
-compatible wire API and the REST API share.
+A check returns the broken rule as one phrase (without the value), or None. Source: the published limits,
+which the compatible wire API and the REST API share.
 """
 
 import re

@@ -1,7 +1,8 @@
 """The byte encoding that every digest of ours is taken over (records.md, "Bytes that are hashed").
 
-value = its length as unsigned 64-bit big-endian, then its bytes. field = its name as a value, its content as a value. digest =
-SHA-256 over the domain as a value, then the fields in order. Nothing here may be varied: other people's programs check it.
+value = its length as unsigned 64-bit big-endian, then its bytes. field = its name as a value, its content as
+a value. digest = SHA-256 over the domain as a value, then the fields in order. Nothing here may be varied:
+other people's programs check it.
 """
 
 import hashlib

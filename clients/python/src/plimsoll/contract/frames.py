@@ -1,7 +1,7 @@
 """Length-prefixed frames between our own processes: `u32 total | u32 header length | header JSON | body bytes`.
 
-Integers are big-endian; `total` counts everything after itself. A length is checked against the bound before anything
-is allocated for it, on both sides. Pure: bytes in, frames out.
+Integers are big-endian; `total` counts everything after itself. A length is checked against the bound before
+anything is allocated for it, on both sides. Pure: bytes in, frames out.
 """
 
 import json

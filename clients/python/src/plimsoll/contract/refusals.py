@@ -6,8 +6,8 @@
           .reason: Reason|None the proof that nothing ran ("not dispatched"); None = no such proof
           .faults              which fields broke which rule
 
-A deciding function returns a Refusal; only `raise Refused(refusal)` moves it through layers that return something else. One
-table in the service's `http` room turns codes into statuses.
+A deciding function returns a Refusal; only `raise Refused(refusal)` moves it through layers that return
+something else. One table in the service's `http` room turns codes into statuses.
 """
 
 from dataclasses import dataclass, field
@@ -72,7 +72,8 @@ class FieldFault:
 class Refusal:
     """A request that got no result, and whether that proves nothing ran.
 
-    `detail` is one sentence for people without any value the caller sent. `retry_after_s` is whole seconds, for capacity.
+    `detail` is one sentence for people without any value the caller sent. `retry_after_s` is whole seconds,
+    for capacity.
     """
 
     code: Code
@@ -84,7 +85,7 @@ class Refusal:
     headers: tuple[tuple[str, str], ...] = field(default=())
 
 
-class Refused(Exception):  # noqa: N818  # a refusal is not an error of ours
+class Refused(Exception):  # a refusal is not an error of ours
     """Carries one `Refusal` through layers that return something else."""
 
     def __init__(self, refusal: Refusal) -> None:

@@ -1,6 +1,7 @@
 """JSON shapes of the REST API, shared by the service (OpenAPI) and the clients (strict reading of answers).
 
-Answers may gain fields: a reader ignores those it does not know. Requests may not: an unknown field is refused.
+Answers may gain fields: a reader ignores those it does not know. Requests may not: an unknown field is
+refused.
 """
 
 import base64
@@ -31,7 +32,9 @@ def _rule(check: Any) -> AfterValidator:
     return AfterValidator(validate)
 
 
-Code256K = Annotated[str, _rule(bounds.code_rule), Field(description="Source text, at most 262144 bytes of UTF-8, no NUL.")]
+Code256K = Annotated[
+    str, _rule(bounds.code_rule), Field(description="Source text, at most 262144 bytes of UTF-8, no NUL.")
+]
 Path = Annotated[str, _rule(bounds.path_rule), Field(description="Relative path, at most 1024 bytes.")]
 Step = Annotated[str, _rule(bounds.step_rule), Field(description="Shell command, at most 16384 bytes.")]
 Identity = Annotated[str, _rule(bounds.identity_rule)]
@@ -92,9 +95,13 @@ class ProjectBody(_Request):
     @model_validator(mode="after")
     def _together(self) -> "ProjectBody":
         if len({file.path for file in self.files}) != len(self.files):
-            raise PydanticCustomError("rule", "{rule}", {"rule": "must hold no duplicate path", "at": "files"})
+            raise PydanticCustomError(
+                "rule", "{rule}", {"rule": "must hold no duplicate path", "at": "files"}
+            )
         if len(set(self.artifacts)) != len(self.artifacts):
-            raise PydanticCustomError("rule", "{rule}", {"rule": "must hold no duplicate path", "at": "artifacts"})
+            raise PydanticCustomError(
+                "rule", "{rule}", {"rule": "must hold no duplicate path", "at": "artifacts"}
+            )
         if sum(len(file.bytes()) for file in self.files) > bounds.FILES_BYTES:
             rule = f"must be at most {bounds.FILES_BYTES} bytes together"
             raise PydanticCustomError("rule", "{rule}", {"rule": rule, "at": "files"})
@@ -104,7 +111,9 @@ class ProjectBody(_Request):
 class ModuleRowBody(_Request):
     """One row of parameters."""
 
-    values: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1, max_length=bounds.MODULE_WIDTH)
+    values: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        min_length=1, max_length=bounds.MODULE_WIDTH
+    )
 
 
 class ModuleBody(_Request):
@@ -128,7 +137,9 @@ class SoftwareRuleBody(_Request):
         if len(set(self.identities)) != len(self.identities):
             raise PydanticCustomError("rule", "{rule}", {"rule": "must be distinct", "at": "identities"})
         if self.mode == "exact" and len(self.identities) != 1:
-            raise PydanticCustomError("rule", "{rule}", {"rule": "must hold one identity in mode exact", "at": "identities"})
+            raise PydanticCustomError(
+                "rule", "{rule}", {"rule": "must hold one identity in mode exact", "at": "identities"}
+            )
         return self
 
 
@@ -138,16 +149,24 @@ PayloadBody = Annotated[JavaScriptBody | PythonBody | ProjectBody | ModuleBody, 
 class RunBody(_Request):
     """Body of `POST /v1/runs`. A floor or timeout that is present, null included, must be a valid one.
 
-    Whether a field was sent (`model_fields_set`) decides what the request digest says; a default never enters a digest.
+    Whether a field was sent (`model_fields_set`) decides what the request digest says; a default never enters
+    a digest.
     """
 
     payload: PayloadBody
-    minimum_isolation: Floor = Field(default="process", description="Weakest wall accepted; absent accepts any.")
+    minimum_isolation: Floor = Field(
+        default="process", description="Weakest wall accepted; absent accepts any."
+    )
     timeout_ms: int = Field(
-        default=bounds.TIMEOUT_DEFAULT_MS, ge=1, le=bounds.TIMEOUT_CEILING_MS, description="Wall clock of the run, ms."
+        default=bounds.TIMEOUT_DEFAULT_MS,
+        ge=1,
+        le=bounds.TIMEOUT_CEILING_MS,
+        description="Wall clock of the run, ms.",
     )
     software_rule: SoftwareRuleBody | None = None
-    trace_id: str | None = Field(default=None, description="Dropped whole unless it matches [A-Za-z0-9._:-]{1,64}.")
+    trace_id: str | None = Field(
+        default=None, description="Dropped whole unless it matches [A-Za-z0-9._:-]{1,64}."
+    )
 
 
 class _Answer(BaseModel):

@@ -24,8 +24,8 @@ TICKET_TTL_MS = 5_000
 class Fact:
     """One observed fact about a wall. Evidence, never hardware attestation.
 
-    `source` says where it was read (for example `runner`), `observed` how, `unix_ms` when this value was first seen, `supports`
-    the tier that cannot be claimed without it.
+    `source` says where it was read (for example `runner`), `observed` how, `unix_ms` when this value was
+    first seen, `supports` the tier that cannot be claimed without it.
     """
 
     name: str
@@ -70,8 +70,9 @@ class Health(StrEnum):
 class WorkerInfo:
     """What a worker says of itself.
 
-    `faults` are stable codes (`[a-z0-9_]+`) of the required facts that are missing; with any, `health` is `refusing` and `tier`
-    is `none`. `evidence_sha256` covers the facts in order (`plimsoll.contract.evidence`), not `checked_unix_ms`.
+    `faults` are stable codes (`[a-z0-9_]+`) of the required facts that are missing; with any, `health` is
+    `refusing` and `tier` is `none`. `evidence_sha256` covers the facts in order
+    (`plimsoll.contract.evidence`), not `checked_unix_ms`.
     """
 
     boot_id: str
@@ -192,15 +193,15 @@ class WorkerError(Exception):
     """Root of what a Worker may raise."""
 
 
-class NotSent(WorkerError):  # noqa: N818  # names a fact, the proof that nothing ran
+class NotSent(WorkerError):  # names a fact, the proof that nothing ran
     """The start failed before a byte left: not dispatched."""
 
 
-class TicketRefused(WorkerError):  # noqa: N818  # names a fact, the proof that nothing ran
+class TicketRefused(WorkerError):  # names a fact, the proof that nothing ran
     """The worker's own table refused the ticket: not dispatched."""
 
 
-class WorkerLost(WorkerError):  # noqa: N818  # names a fact
+class WorkerLost(WorkerError):  # names a fact
     """The worker went away or fell silent after `start`: the run may have run."""
 
 
