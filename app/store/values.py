@@ -1,0 +1,210 @@
+"""What goes into the store and comes out of it, and what can go wrong.
+
+    StoreError              root of what this room lets out
+      StoreUnavailable      the database failed; `.outcome` says whether the change can have happened
+      AlreadyExists         a row with this key is there (a run id, a caller's name, a token)
+      UnknownCaller         no caller of that name, or it was revoked
+      StoreUnusable         the database cannot be opened as it is (owner, mode, lock, revision)
+
+No value here holds code, output or a token.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from app.identity import Scope
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.requests import Kind
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Fact
+
+
+class State(StrEnum):
+    """Where a run stands. The words are stored and are those of the REST API."""
+
+    STARTING = "starting"
+    FINISHED = "finished"
+    NOT_DISPATCHED = "not_dispatched"
+    MAY_HAVE_RUN = "may_have_run"
+
+
+@dataclass(frozen=True, slots=True)
+class StartingRun:
+    """The write-ahead row: committed before `start` is called. `floor` is `""` when none was demanded."""
+
+    id: str
+    caller_id: str
+    kind: Kind
+    floor: str
+    provider: str
+    tier: Tier
+    boot_id: str
+    trace_id: str
+    request_sha256: str
+    evidence_sha256: str
+    environment: str
+    software_identity: str
+    code_bytes: int
+    created_unix_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One line of the append-only trail: sizes, ids, tiers and codes only. A run has one, written with its end.
+
+    `event` is a stable word: `run.finished`, `run.not_dispatched`, `run.may_have_run`, `caller.created`, … .
+    """
+
+    unix_ms: int
+    event: str
+    caller_id: str
+    run_id: str = ""
+    kind: str = ""
+    floor: str = ""
+    provider: str = ""
+    tier: str = ""
+    request_sha256: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """The end of a run. `tier` and `evidence_sha256` are those at the end and replace the ones it started with."""
+
+    record: RunRecord
+    exit_code: int
+    timed_out: bool
+    oom_killed: bool
+    cancelled: bool
+    duration_ms: int
+    start_ms: int
+    stdout_bytes: int
+    stderr_bytes: int
+    stdout_truncated: bool
+    stderr_truncated: bool
+    evidence_sha256: str
+    tier: Tier
+    ended_unix_ms: int
+    audit: AuditRow
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One run as kept. What only an end knows is None before it; `record` exists for finished runs.
+
+    `reason` is a not-dispatched reason or the stable cause of a `may_have_run`, else `""`. `settled` is False while `state` can
+    still change: always for `starting`, never for `finished` and `not_dispatched`.
+    """
+
+    id: str
+    caller_id: str
+    kind: Kind
+    floor: str
+    provider: str
+    tier: Tier
+    boot_id: str
+    trace_id: str
+    request_sha256: str
+    evidence_sha256: str
+    environment: str
+    software_identity: str
+    code_bytes: int
+    created_unix_ms: int
+    state: State
+    reason: str
+    settled: bool
+    ended_unix_ms: int | None = None
+    exit_code: int | None = None
+    timed_out: bool | None = None
+    oom_killed: bool | None = None
+    cancelled: bool | None = None
+    duration_ms: int | None = None
+    start_ms: int | None = None
+    stdout_bytes: int | None = None
+    stderr_bytes: int | None = None
+    stdout_truncated: bool | None = None
+    stderr_truncated: bool | None = None
+    record: RunRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """Runs, newest first; `next_cursor` is None at the end."""
+
+    runs: tuple[StoredRun, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvidence:
+    """The facts behind one digest."""
+
+    sha256: str
+    provider: str
+    tier: Tier
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallerToken:
+    """One token of a caller, known by its SHA-256 alone. None: it does not expire."""
+
+    sha256: str
+    expires_unix_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCaller:
+    """A caller to be made, with the tokens it starts with."""
+
+    id: str
+    name: str
+    scopes: frozenset[Scope]
+    tokens: tuple[CallerToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCaller:
+    """A caller as kept. A revoked caller stays, so that its name is never given to another."""
+
+    id: str
+    name: str
+    scopes: frozenset[Scope]
+    created_unix_ms: int
+    revoked_unix_ms: int | None
+    tokens: tuple[CallerToken, ...] = field(default=())
+
+
+class StoreError(Exception):
+    """Root of what the store raises. Messages name no value of any row."""
+
+
+Outcome = Literal["not_committed", "unknown"]
+
+
+class StoreUnavailable(StoreError):
+    """The database failed.
+
+    `outcome` is `not_committed` where no commit was sent, so that nothing changed; `unknown` where the commit's answer was lost
+    or bad, so that the change may be there.
+    """
+
+    def __init__(self, outcome: Outcome, cause: str = "") -> None:
+        """`cause` is the type of what failed, never its text: a driver's text may repeat values."""
+        super().__init__(f"the database failed ({outcome}){': ' + cause if cause else ''}")
+        self.outcome: Outcome = outcome
+
+
+class AlreadyExists(StoreError):
+    """A row with this key is there already; nothing of the unit of work was kept."""
+
+
+class UnknownCaller(StoreError):
+    """No caller has this name, or it was revoked."""
+
+
+class StoreUnusable(StoreError):
+    """The database cannot be opened as it is. The message is for the operator and says what to do."""
