@@ -5,7 +5,14 @@ import socket
 
 import pytest
 
+from tests import conftest
 from tests.conftest import COMPONENTS, require
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for here does not count as a test of that component."""
+    monkeypatch.setattr(conftest, "_asked", set())
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
