@@ -158,12 +158,13 @@ class CallerToken:
 
 @dataclass(frozen=True, slots=True)
 class NewCaller:
-    """A caller to be made, with the tokens it starts with."""
+    """A caller to be made, with the tokens it starts with. One that is imported as revoked only keeps its name taken."""
 
     id: str
     name: str
     scopes: frozenset[Scope]
     tokens: tuple[CallerToken, ...]
+    revoked_unix_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,126 @@
+"""SQLite: one file on this machine. Writes go through the one writer, reads through two connections of their own.
+
+A read is one statement and one hop to the thread that `aiosqlite` keeps for its connection. Reading through Core's asyncio
+layer would cost several hops, ten times as much, and authentication pays it on every request; so Core compiles the
+statement, once, and the driver runs it.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from app.store import files, revision
+from app.store.database import FAILURES, Unit, cause
+from app.store.values import StoreUnavailable, StoreUnusable
+from app.store.writer import GroupWriter
+from migrations import HEAD
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT_MS = 5_000
+"""How long to wait for another process's short transaction (the admin command's)."""
+
+_DIALECT = SQLiteDialect_pysqlite(paramstyle="named")
+
+
+def path_of(url: sa.URL) -> Path:
+    """The file named by `sqlite+aiosqlite:///PATH`. Raises StoreUnusable for a database that is no file."""
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:") or url.query:
+        raise StoreUnusable("the database URL must name a file: sqlite+aiosqlite:////absolute/path")
+    return Path(url.database)
+
+
+def engine_for(path: Path) -> sa.Engine:
+    """A Core engine whose connections have the durability we promise. Transactions are begun by hand (BEGIN IMMEDIATE)."""
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
+        poolclass=sa.NullPool,
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,
+    )
+    sa.event.listen(engine, "connect", _configure)
+    return engine
+
+
+def _configure(driver: sqlite3.Connection, _record: object) -> None:
+    driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreUnusable("the database's file system does not support SQLite's write-ahead log")
+    driver.execute("PRAGMA synchronous = FULL")
+    driver.execute("PRAGMA foreign_keys = ON")
+
+
+class SqliteDatabase:
+    """The `Database` over one file."""
+
+    def __init__(self, writer: GroupWriter, quick: aiosqlite.Connection, pages: aiosqlite.Connection) -> None:
+        """`quick` serves reads of one row by key, `pages` all others, so that a long read delays no authentication."""
+        self._writer, self._quick, self._pages = writer, quick, pages
+
+    async def write(self, unit: Unit[T]) -> T:
+        """As `Database.write`; all units of one moment share a commit."""
+        return await self._writer.write(unit)
+
+    async def fetch(
+        self,
+        statement: sa.Select[Any],
+        parameters: dict[str, Any] | None = None,
+        *,
+        many: bool = False,
+    ) -> Sequence[Any]:
+        """As `Database.fetch`."""
+        connection = self._pages if many else self._quick
+        compiled = _compiled(statement)
+        try:
+            return list(
+                await connection.execute_fetchall(compiled.string, compiled.construct_params(parameters))
+            )
+        except sqlite3.Error as error:
+            raise StoreUnavailable("not_committed", type(error).__name__) from None
+
+
+@lru_cache(maxsize=64)
+def _compiled(statement: sa.Select[Any]) -> sa.Compiled:
+    """Statements are built once and kept by their repositories, so identity is the key."""
+    return statement.compile(dialect=_DIALECT)
+
+
+def bring_up(path: Path, *, locked: bool) -> None:
+    """Make or migrate the schema. Raises StoreUnusable, also when it must change under a living service (not `locked`)."""
+    try:
+        with engine_for(path).connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            current = revision.current_revision(connection)
+            if current is None:
+                revision.create(connection)
+            elif current != HEAD:
+                with nullcontext() if locked else files.sole_owner(path):
+                    revision.upgrade(connection, current)
+            connection.exec_driver_sql("COMMIT")
+    except (*FAILURES, sqlite3.Error) as error:
+        raise StoreUnusable(f"{path} cannot be opened as a database ({cause(error)})") from None
+    files.check_files(path)
+
+
+@asynccontextmanager
+async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
+    """Own the writer and the readers of a file that is there and has the present schema."""
+    engine = engine_for(path)
+    async with GroupWriter(engine.connect) as writer, _reader(path) as quick, _reader(path) as pages:
+        yield SqliteDatabase(writer, quick, pages)
+
+
+@asynccontextmanager
+async def _reader(path: Path) -> AsyncIterator[aiosqlite.Connection]:
+    async with aiosqlite.connect(path, isolation_level=None) as connection:
+        await connection.execute_fetchall(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        await connection.execute_fetchall("PRAGMA query_only = ON")
+        yield connection

@@ -1,0 +1,71 @@
+"""The store as one owned thing: `async with open_store(url, clock=…) as store` and then its repositories."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+
+import sqlalchemy as sa
+
+from app.store import files, retention
+from app.store.callers import Callers
+from app.store.database import Database
+from app.store.evidence import Evidence
+from app.store.runs import Runs
+from app.store.values import StoreUnusable
+
+PRUNE_BATCH = 500
+
+
+class Store:
+    """The repositories over one database."""
+
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        """Rows live in `database`; `clock` gives Unix milliseconds."""
+        self._database = database
+        self.runs = Runs(database)
+        self.callers = Callers(database, clock)
+        self.evidence = Evidence(database, clock)
+
+    async def prune(
+        self, older_than_unix_ms: int, batch: int = PRUNE_BATCH, *, keep_evidence: Collection[str] = ()
+    ) -> int:
+        """Forget one bounded batch of what is older; how many rows went, 0 when there is no more. See `retention`."""
+        return await self._database.write(
+            lambda connection: retention.prune(connection, older_than_unix_ms, batch, keep_evidence)
+        )
+
+
+def open_store(
+    database_url: str, *, clock: Callable[[], int], sole_owner: bool = True
+) -> AbstractAsyncContextManager[Store]:
+    """Own the database named by `sqlite+aiosqlite:///PATH` or `postgresql+asyncpg://…`, made or migrated if need be.
+
+    With `sole_owner` a lock bars a second such store on a SQLite file. The admin command does without: it writes beside a
+    living service. Raises StoreUnusable, before anything is served.
+    """
+    url = sa.make_url(database_url)
+    if url.drivername == "sqlite+aiosqlite":
+        return _sqlite(url, clock, sole_owner=sole_owner)
+    if url.drivername == "postgresql+asyncpg":
+        return _postgres(url, clock)
+    raise StoreUnusable("the database URL must start with sqlite+aiosqlite:/// or postgresql+asyncpg://")
+
+
+@asynccontextmanager
+async def _sqlite(url: sa.URL, clock: Callable[[], int], *, sole_owner: bool) -> AsyncIterator[Store]:
+    from app.store import sqlite  # noqa: PLC0415 - each engine's driver is loaded only where it is used
+
+    path = sqlite.path_of(url)
+    files.prepare(path)
+    with files.sole_owner(path) if sole_owner else nullcontext():
+        await asyncio.to_thread(sqlite.bring_up, path, locked=sole_owner)
+        async with sqlite.open_sqlite(path) as database:
+            yield Store(database, clock)
+
+
+@asynccontextmanager
+async def _postgres(url: sa.URL, clock: Callable[[], int]) -> AsyncIterator[Store]:
+    from app.store import postgres  # noqa: PLC0415 - as above
+
+    async with postgres.open_postgres(url) as database:
+        yield Store(database, clock)
