@@ -77,6 +77,18 @@ class Settings:
         """Runner processes at most: 32, or what the total memory allows."""
         return max(1, min(32, self.total_memory_mb // self.memory_mb))
 
+    def provider_frame(self) -> dict[str, Any]:
+        """What a provider process is told: limits and its cache; no key, no database, no token."""
+        return {
+            "memory_mb": self.memory_mb,
+            "slots": self.wasm_slots,
+            "cache_dir": str(self.cache_dir),
+            "output_bytes": self.output_bytes,
+            "evidence_interval_s": self.evidence_interval_s,
+            "insecure": self.insecure,
+            "debug_dumpable": self.debug_dumpable,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

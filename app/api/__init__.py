@@ -1,0 +1,1 @@
+"""REST routes, one file per resource: read, call one service, answer. What they say is fixed by `plimsoll.contract.rest`."""

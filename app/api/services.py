@@ -1,0 +1,46 @@
+"""What the routes need, gathered once by the composition root."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.dispatch.dispatcher import Dispatcher
+from app.store.values import RunsPage, StoredEvidence, StoredRun
+
+
+class StoredRuns(Protocol):
+    """Reading runs. `caller_id` None reads everybody's; somebody else's run is None, exactly like an unknown
+    one, and so is a cursor that is not theirs.
+    """
+
+    async def get(self, run_id: str, caller_id: str | None) -> StoredRun | None: ...
+    async def page(self, caller_id: str | None, cursor: str | None, limit: int) -> RunsPage | None: ...
+
+
+class StoredFacts(Protocol):
+    """Reading evidence."""
+
+    async def get(self, sha256: str) -> StoredEvidence | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether new runs can be taken, and why not or what is amiss; codes only."""
+
+    ready: bool
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The running service as its routes see it."""
+
+    dispatcher: Dispatcher
+    runs: StoredRuns
+    evidence: StoredFacts
+    output_bytes: int
+    version: str
+    readiness: Callable[[], Readiness]
+
+
+GetServices = Callable[[], Services]

@@ -1,0 +1,173 @@
+"""Values of ours as the JSON shapes of the contract; pure."""
+
+import base64
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from app.dispatch.admission import Candidate
+from app.dispatch.outcome import Finished
+from app.store.values import State, StoredEvidence, StoredRun
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.refusals import Reason
+from plimsoll.contract.requests import Kind
+from plimsoll.contract.rest import (
+    EnvironmentBody,
+    EvidenceBody,
+    FactBody,
+    NotDispatched,
+    ProviderBody,
+    RecordBody,
+    ResourcesBody,
+    RunAnswer,
+    RunView,
+    ScriptResultBody,
+)
+from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.worker import Environment, Health, WorkerInfo
+
+
+def stream_text(data: bytes) -> tuple[str, str]:
+    """Guest output as (text, encoding): its own characters when it is UTF-8, base64 otherwise; nothing is repaired."""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"
+
+
+def script_result(result: ScriptResult) -> ScriptResultBody:
+    """A snippet's result."""
+    stdout, stdout_encoding = stream_text(result.stdout)
+    stderr, stderr_encoding = stream_text(result.stderr)
+    return ScriptResultBody.model_construct(
+        kind=result.kind.value,
+        exit_code=result.exit_code,
+        timed_out=result.timed_out,
+        stdout=stdout,
+        stdout_encoding=stdout_encoding,
+        stdout_truncated=result.stdout_truncated,
+        stderr=stderr,
+        stderr_encoding=stderr_encoding,
+        stderr_truncated=result.stderr_truncated,
+    )
+
+
+def record_body(record: RunRecord) -> RecordBody:
+    """A record."""
+    return RecordBody.model_construct(**{name: getattr(record, name) for name in RunRecord.__slots__})
+
+
+def run_answer(run: Finished) -> RunAnswer:
+    """A finished run."""
+    return RunAnswer.model_construct(
+        id=run.run_id,
+        provider=run.provider,
+        isolation=run.tier,
+        evidence_sha256=run.evidence_sha256,
+        environment=run.record.environment,
+        software_identity=run.record.software_identity,
+        instance=run.accepted.instance,
+        duration_ms=run.ended.duration_ms,
+        start_ms=run.accepted.start_ms,
+        cancelled=run.ended.cancelled,
+        oom_killed=run.ended.oom_killed,
+        recorded=run.recorded,
+        result=script_result(run.result),
+        record=record_body(run.record),
+    )
+
+
+def run_view(run: StoredRun) -> RunView:
+    """A run as kept. What was chosen for it counts only once it can have run."""
+    view: dict[str, Any] = {
+        "id": run.id,
+        "state": run.state.value,
+        "kind": run.kind.value,
+        "trace_id": run.trace_id,
+        "created_unix_ms": run.created_unix_ms,
+        "ended_unix_ms": run.ended_unix_ms,
+        "settled": run.settled,
+    }
+    if run.state is State.NOT_DISPATCHED:
+        return RunView(**view, not_dispatched=NotDispatched(reason=Reason(run.reason)))
+    view |= {
+        "provider": run.provider,
+        "isolation": run.tier,
+        "evidence_sha256": run.evidence_sha256,
+        "environment": run.environment,
+        "software_identity": run.software_identity,
+    }
+    if run.record is None:
+        return RunView(**view)
+    ended = ("duration_ms", "start_ms", "cancelled", "oom_killed", "exit_code", "timed_out")
+    view |= {name: getattr(run, name) for name in ended}
+    return RunView(**view, instance=run.record.instance, record=record_body(run.record))
+
+
+def provider_body(candidate: Candidate) -> ProviderBody:
+    """A provider as it stands now."""
+    info = candidate.info
+    if info is None:
+        return ProviderBody(
+            provider=candidate.provider,
+            isolation=candidate.tier,
+            health="starting",
+            faults=[],
+            evidence_sha256="",
+            checked_unix_ms=0,
+            slots=0,
+            free=0,
+            policy="",
+            environments=[],
+        )
+    return ProviderBody(
+        provider=candidate.provider,
+        isolation=candidate.tier,
+        health="starting" if candidate.away else info.health.value,
+        faults=list(info.faults),
+        evidence_sha256=info.evidence_sha256,
+        checked_unix_ms=info.checked_unix_ms,
+        slots=info.slots,
+        free=0 if candidate.away or info.health is not Health.SERVING else info.free,
+        policy=info.policy,
+        resources=ResourcesBody(**asdict(info.resources)),
+        environments=_environments(info),
+    )
+
+
+def _environments(info: WorkerInfo) -> list[EnvironmentBody]:
+    def body(kind: Kind, environment: Environment) -> EnvironmentBody:
+        return EnvironmentBody(
+            kind=kind.value,
+            identity=environment.identity,
+            software_identity=environment.software_identity,
+            max_timeout_ms=environment.max_timeout_ms,
+            languages=list(environment.languages),
+        )
+
+    return [body(kind, environment) for kind, environment in sorted(info.environments.items())]
+
+
+def evidence_body(evidence: StoredEvidence) -> EvidenceBody:
+    """Evidence for callers: an allow list of fields, so that a fact added inside is not published by accident."""
+    return EvidenceBody(
+        sha256=evidence.sha256,
+        provider=evidence.provider,
+        tier=evidence.tier,
+        facts=[
+            FactBody(
+                name=fact.name,
+                value=fact.value,
+                source=fact.source,
+                observed=fact.observed,
+                unix_ms=fact.unix_ms,
+                supports=fact.supports,
+            )
+            for fact in evidence.facts
+        ],
+    )
+
+
+def kinds_served(candidates: Iterable[Candidate]) -> list[str]:
+    """Kinds that some provider runs."""
+    return sorted({kind.value for each in candidates if each.info for kind in each.info.environments})

@@ -1,0 +1,107 @@
+"""Whether a run may start here, decided in a fixed order; pure, and every denial is a value with its reason.
+
+Candidates are narrowed by kind, software and floor, in that order, and the first rule that leaves none names the reason. A wall
+that is not proven right now meets no floor; a worker that is merely away is `unavailable` only if its kind of wall could ever
+meet the floor.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, invalid
+from plimsoll.contract.requests import Cell, Module, RunRequest
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Environment, Health, WorkerInfo
+from plimsoll.records import software_allowed
+
+CEILINGS = {"wasm": Tier.PROCESS}
+"""The strongest tier each kind of provider can ever prove."""
+
+EXECUTION_DISABLED = Refusal(
+    Code.EXECUTION_DISABLED, "Execution is off: no SANDBOX_PROVIDER is configured.", Reason.UNSUPPORTED
+)
+DRAINING = Refusal(Code.DRAINING, "The service is shutting down and takes no new runs.", Reason.ENVIRONMENT)
+UNAVAILABLE = Refusal(
+    Code.UNAVAILABLE, "The worker for this run is not available right now.", Reason.ENVIRONMENT
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One configured provider as admission sees it. `info` is the latest known, None before the first."""
+
+    provider: str
+    ceiling: Tier
+    info: WorkerInfo | None
+    away: bool = False
+
+    @property
+    def tier(self) -> Tier:
+        """The wall it proves right now; `none` while it is away or refusing."""
+        if self.info is None or self.away or self.info.health is not Health.SERVING:
+            return Tier.NONE
+        return self.info.tier.at_most(self.ceiling)
+
+
+def choose(candidates: Sequence[Candidate], request: RunRequest) -> tuple[Candidate, ...] | Refusal:
+    """The candidates that may take `request`, best first, or why none may."""
+    if not candidates:
+        return EXECUTION_DISABLED
+    if _profile(request):
+        return Refusal(Code.UNSUPPORTED, "Grants need a broker, and none is configured.", Reason.UNSUPPORTED)
+    serving = [
+        each for each in candidates if each.info is None or request.payload.kind in each.info.environments
+    ]
+    if not serving:
+        return Refusal(
+            Code.UNSUPPORTED, f"No provider here runs {request.payload.kind.value}.", Reason.UNSUPPORTED
+        )
+    if refusal := _timeout(serving, request):
+        return refusal
+    allowed = [each for each in serving if _software_meets(each, request)]
+    if not allowed:
+        return Refusal(
+            Code.SOFTWARE_UNMET, "No worker here runs software that the rule allows.", Reason.ENVIRONMENT
+        )
+    return _by_floor(allowed, request.minimum_isolation)
+
+
+def _profile(request: RunRequest) -> str:
+    payload = request.payload
+    return "" if isinstance(payload, Cell | Module) else payload.grant_profile
+
+
+def _environment(candidate: Candidate, request: RunRequest) -> Environment | None:
+    return candidate.info.environments.get(request.payload.kind) if candidate.info else None
+
+
+def _timeout(serving: Sequence[Candidate], request: RunRequest) -> Refusal | None:
+    known = [environment for each in serving if (environment := _environment(each, request))]
+    ceiling = max((environment.max_timeout_ms for environment in known), default=request.timeout_ms)
+    if request.timeout_ms <= ceiling:
+        return None
+    return invalid(FieldFault("timeout_ms", f"must be at most {ceiling} for this kind here"))
+
+
+def _software_meets(candidate: Candidate, request: RunRequest) -> bool:
+    environment = _environment(candidate, request)
+    return environment is None or software_allowed(request.software_rule, environment.software_identity)
+
+
+def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candidate, ...] | Refusal:
+    meeting = [each for each in allowed if each.tier.meets(floor)]
+    if meeting:
+        # Full or lost, capacity never moves a run to a weaker wall than its first eligible provider.
+        return tuple(each for each in meeting if each.tier.rank >= meeting[0].tier.rank)
+    if floor is None or any(_may_come_back(each, floor) for each in allowed):
+        return UNAVAILABLE
+    return Refusal(
+        Code.ISOLATION_UNMET,
+        f"No worker here proves the wall '{floor.value}' or a stronger one.",
+        Reason.ISOLATION,
+    )
+
+
+def _may_come_back(candidate: Candidate, floor: Tier) -> bool:
+    absent = candidate.away or candidate.info is None or candidate.info.health is Health.STARTING
+    return absent and candidate.ceiling.meets(floor)

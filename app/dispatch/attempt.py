@@ -1,0 +1,269 @@
+"""One run from its ticket to its end: write-ahead, start, follow, classify, write the end.
+
+1. the row is committed as `starting`; if that fails nothing starts, and the ticket is voided
+2. `start` is called once; from here the run is never sent anywhere again
+3. an end from the worker is the result; its commit failing costs only `recorded`
+4. silence is asked about once, with a fence; only the worker's own table proves that nothing ran
+5. everything else is `may_have_run`
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from app.dispatch.admission import UNAVAILABLE
+from app.dispatch.evidence import EvidenceKeeper
+from app.dispatch.killpoints import KillPoint, Reached
+from app.dispatch.outcome import Finished, Heard, audit_row, finished, finished_row
+from app.dispatch.settler import Settler
+from app.log import event, logger
+from app.store.values import AuditRow, FinishedRun, StartingRun, State, StoreError, StoreUnavailable
+from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
+from plimsoll.contract.requests import RunRequest
+from plimsoll.contract.worker import (
+    Accepted,
+    Broken,
+    Ended,
+    Job,
+    NotSent,
+    Out,
+    RunState,
+    Ticket,
+    TicketRefused,
+    Worker,
+    WorkerLost,
+)
+
+GRACE_S = 5.0
+"""How long after a run's own deadline its end may take to arrive."""
+_QUERY_S = 2.0
+_SETTLE_TRIES = 30
+_SETTLE_PAUSE_S = 2.0
+
+DATABASE_DOWN = Refusal(
+    Code.UNAVAILABLE, "The database did not take the run, so it was not started.", Reason.ENVIRONMENT
+)
+GONE = Refusal(Code.UNAVAILABLE, "The run was cancelled before it was started.", Reason.REQUEST)
+
+
+Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
+
+
+class Runs(Protocol):
+    """The part of the store a run needs."""
+
+    async def insert_starting(self, run: StartingRun) -> None: ...
+    async def finish(self, run_id: str, end: FinishedRun) -> bool: ...
+    async def settle(
+        self, run_id: str, *, state: Unfinished, reason: str, settled: bool, audit: AuditRow | None
+    ) -> bool: ...
+
+
+@dataclass(slots=True)
+class Cancel:
+    """Whether the caller still wants the run, and how to stop it once it runs."""
+
+    requested: bool = False
+    stop: Callable[[], None] | None = None
+
+    def request(self) -> None:
+        """Ask once; harmless after the end."""
+        self.requested = True
+        if self.stop:
+            self.stop()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """Everything one run carries. `unix_ms` is the wall clock, used for rows of ours only."""
+
+    row: StartingRun
+    request: RunRequest
+    job: Job
+    ticket: Ticket
+    worker: Worker
+    runs: Runs
+    settler: Settler
+    cancel: Cancel
+    unix_ms: Callable[[], int]
+    reached: Reached
+    evidence: EvidenceKeeper
+
+    async def go(self) -> Finished:
+        """The finished run. Raises Refused: marked when nothing ran, `may_have_run` without a mark otherwise."""
+        await self._write_ahead()
+        self.reached(KillPoint.BEFORE_SEND)
+        heard = await self._follow()
+        self.reached(KillPoint.AFTER_END_RECEIVED)
+        return await self._finish(heard)
+
+    # 1 -----------------------------------------------------------------------------------------------------------
+    async def _write_ahead(self) -> None:
+        self.reached(KillPoint.BEFORE_STARTING_COMMIT)
+        try:
+            await self.runs.insert_starting(self.row)
+        except StoreError as error:
+            await self._void()
+            if isinstance(error, StoreUnavailable) and error.outcome == "unknown":
+                self._settle_later(State.NOT_DISPATCHED, Reason.ENVIRONMENT)
+            raise Refused(DATABASE_DOWN) from error
+        self.reached(KillPoint.AFTER_STARTING_COMMIT)
+        if self.cancel.requested:
+            await self._void()
+            raise await self._not_dispatched(GONE)
+
+    async def _void(self) -> None:
+        """Give the slot back. A worker that cannot be asked keeps the ticket only until it expires."""
+        try:
+            async with asyncio.timeout(_QUERY_S):
+                await self.worker.query(self.row.id, void=True)
+        except (WorkerLost, TimeoutError):
+            event(logger, "ticket.not_voided", level=logging.WARNING, run_id=self.row.id)
+
+    # 2 -----------------------------------------------------------------------------------------------------------
+    async def _follow(self) -> Heard:
+        heard = Heard()
+        try:
+            async with asyncio.timeout(self.job.timeout_ms / 1000 + GRACE_S):
+                await self._listen(heard)
+        except (NotSent, TicketRefused) as proof:
+            raise await self._not_dispatched(UNAVAILABLE) from proof
+        except (WorkerLost, TimeoutError) as silence:
+            return await self._after_silence(type(silence).__name__)
+        finally:
+            self.cancel.stop = None
+        if heard.ended is None or heard.accepted is None:
+            return await self._after_silence("no_end")
+        return heard
+
+    async def _listen(self, heard: Heard) -> None:
+        events = self.worker.start(self.ticket, self.job)
+        self.cancel.stop = lambda: self.settler.watch(self._cancel_quietly())
+        if self.cancel.requested:
+            self.cancel.stop()
+        self.reached(KillPoint.AFTER_SEND)
+        async for each in events:
+            match each:
+                case Out(stream="stdout", data=data):
+                    heard.stdout += data
+                case Out(data=data):
+                    heard.stderr += data
+                case Accepted():
+                    heard.accepted = each
+                    self.reached(KillPoint.AFTER_ACCEPTED)
+                case Ended():
+                    heard.ended = each
+                case Broken(cause=cause):
+                    raise await self._may_have_run(cause)
+
+    async def _cancel_quietly(self) -> None:
+        try:
+            async with asyncio.timeout(_QUERY_S):
+                await self.worker.cancel(self.row.id)
+        except (WorkerLost, TimeoutError):
+            event(logger, "cancel.lost", level=logging.WARNING, run_id=self.row.id)
+
+    # 3 -----------------------------------------------------------------------------------------------------------
+    async def _finish(self, heard: Heard) -> Finished:
+        run = finished(self.row, self.request, self.ticket, heard)
+        if not run.tier.meets(self.request.minimum_isolation):
+            # The worker ran it behind less than it promised: an incident, never a success.
+            event(
+                logger,
+                "incident.below_floor",
+                level=logging.CRITICAL,
+                run_id=self.row.id,
+                tier=run.tier.value,
+            )
+            raise await self._may_have_run("below_floor")
+        try:
+            if not self.evidence.knows(run.evidence_sha256):
+                await self.evidence.learn(self.worker)
+            self.reached(KillPoint.BEFORE_END_COMMIT)
+            recorded = await self.runs.finish(self.row.id, finished_row(self.row, run))
+        except StoreError as error:
+            event(
+                logger,
+                "run.not_recorded",
+                level=logging.ERROR,
+                run_id=self.row.id,
+                cause=type(error).__name__,
+            )
+            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, run)))
+            recorded = False
+        self.reached(KillPoint.AFTER_END_COMMIT)
+        return replace(run, recorded=recorded)
+
+    # 4 -----------------------------------------------------------------------------------------------------------
+    async def _after_silence(self, cause: str) -> Heard:
+        state = await self._ask()
+        if state is None:
+            raise await self._may_have_run(_cause(cause))
+        if state.state in {"unknown", "void"}:
+            raise await self._not_dispatched(UNAVAILABLE)
+        if state.state == "finished" and state.ended and state.accepted:
+            return Heard.from_state(state)
+        if state.state == "broken":
+            raise await self._may_have_run("broken")
+        await self._cancel_quietly()
+        self.settler.watch(self._settle_from_worker())
+        raise await self._may_have_run(_cause(cause), settled=False)
+
+    async def _ask(self) -> RunState | None:
+        """What the same boot says of the run, an unspent ticket voided first; None when it cannot be asked."""
+        try:
+            async with asyncio.timeout(_QUERY_S):
+                state = await self.worker.query(self.row.id, void=True)
+        except (WorkerLost, TimeoutError):
+            return None
+        return state if state.boot_id == self.ticket.boot_id else None
+
+    async def _settle_from_worker(self) -> None:
+        """Ask again while the worker can still answer, then let `may_have_run` be final."""
+        for _ in range(_SETTLE_TRIES):
+            state = await self._ask()
+            if state is None or state.state != "running":
+                break
+            await asyncio.sleep(_SETTLE_PAUSE_S)
+        else:
+            state = None
+        if state and state.state == "finished" and state.ended and state.accepted:
+            run = finished(self.row, self.request, self.ticket, Heard.from_state(state))
+            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, run)))
+        else:
+            self._settle_later(State.MAY_HAVE_RUN, "unanswered")
+
+    # 5 -----------------------------------------------------------------------------------------------------------
+    async def _may_have_run(self, cause: str, *, settled: bool = True) -> Refused:
+        await self._write_or_later(State.MAY_HAVE_RUN, cause, settled=settled)
+        detail = "The run was started and its end is not known; it may have run."
+        return Refused(Refusal(Code.MAY_HAVE_RUN, detail, run_id=self.row.id))
+
+    async def _not_dispatched(self, refusal: Refusal) -> Refused:
+        reason = refusal.reason or Reason.ENVIRONMENT
+        await self._write_or_later(State.NOT_DISPATCHED, reason, settled=True)
+        return Refused(replace(refusal, run_id=self.row.id))
+
+    async def _write_or_later(self, state: Unfinished, reason: str, *, settled: bool) -> None:
+        try:
+            await self._write(state, reason, settled=settled)
+        except StoreError as error:
+            event(
+                logger, "run.not_settled", level=logging.ERROR, run_id=self.row.id, cause=type(error).__name__
+            )
+            self._settle_later(state, reason)
+
+    def _settle_later(self, state: Unfinished, reason: str) -> None:
+        self.settler.later(lambda: self._write(state, reason, settled=True))
+
+    async def _write(self, state: Unfinished, reason: str, *, settled: bool) -> None:
+        # The trail has one row a run, written with its last word.
+        audit = audit_row(self.row, f"run.{state.value}", self.unix_ms(), reason=reason) if settled else None
+        await self.runs.settle(self.row.id, state=state, reason=reason, settled=settled, audit=audit)
+
+
+def _cause(silence: str) -> str:
+    """A stable cause from what ended the listening."""
+    return {"WorkerLost": "worker_lost", "TimeoutError": "no_answer"}.get(silence, silence)

@@ -1,0 +1,266 @@
+"""The API's end of the socketpair to one provider process: `plimsoll.contract.worker.Worker` over frames.
+
+What its errors prove:
+
+1. `NotSent`: the link was down, or went down before a byte of the start frame was handed to the socket. Nothing ran.
+2. `TicketRefused`: the host's own table refused the ticket, as its first word on that start. Nothing ran. The argument is
+   the host's stable code (`unknown`, `expired`, `isolation`, `unavailable`, `mismatch`, `not_started`).
+3. `WorkerLost`: everything else (end of file, another boot, silence past a deadline, a broken frame). May have run.
+
+The frames are described in providers/host/server.py. The link outlives the processes it talks to: the supervisor attaches one
+socket after the other, and a ticket of an earlier boot is never sent to a later one.
+"""
+
+import asyncio
+import itertools
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from app.dispatch.channel import Channel, ChannelFull
+from plimsoll.contract import codec, frames
+from plimsoll.contract.refusals import Refusal
+from plimsoll.contract.worker import (
+    Accepted,
+    Broken,
+    Ended,
+    Event,
+    Job,
+    NotSent,
+    Out,
+    RunState,
+    Spec,
+    Ticket,
+    TicketRefused,
+    WorkerInfo,
+    WorkerLost,
+)
+
+T = TypeVar("T")
+
+ANSWERS: Final[Mapping[str, Any]] = {
+    "ticket": Ticket,
+    "refusal": Refusal,
+    "state": RunState,
+    "info": WorkerInfo,
+    "accepted": Accepted,
+    "ended": Ended,
+    "broken": Broken,
+}
+"""What a frame's `shape` says its body is."""
+
+
+class _Run:
+    """One started run as this side sees it: its events as they come, and how much output may still come."""
+
+    def __init__(self, position: int, output_bytes: int) -> None:
+        self.position = position
+        self.room = 2 * output_bytes
+        self.events: asyncio.Queue[Event | TicketRefused | None] = asyncio.Queue()
+
+
+class WorkerLink:
+    """A `Worker` on the other side of a socket. Every wait has a deadline; use it from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        rpc_s: float = 2.0,
+        accept_s: float = 20.0,
+        grace_s: float = 10.0,
+    ) -> None:
+        """`rpc_s` bounds reserve, query, cancel; `accept_s` the wait for `Accepted`; `grace_s` is added to a run's timeout."""
+        self._rpc_s = rpc_s
+        self._accept_s = accept_s
+        self._grace_s = grace_s
+        self.on_info: Callable[[WorkerInfo], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self._numbers = itertools.count(1)
+        self._channel: Channel | None = None
+        self._info: WorkerInfo | None = None
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._runs: dict[int, _Run] = {}
+
+    # --- connection -----------------------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> WorkerInfo | None:
+        """The latest word of the attached process; None while there is none or it has not said who it is."""
+        return self._info
+
+    def attach(self, sock: socket.socket) -> None:
+        """Talk over `sock` from now on and own it. Call inside the event loop, with no socket attached."""
+        if self._channel is not None:
+            raise RuntimeError("a socket is already attached")
+        self._channel = Channel(sock, self._frame, self._lost)
+
+    def detach(self) -> None:
+        """Close the socket; whoever waits gets `WorkerLost` (or `NotSent`). Does nothing when there is none."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def _lost(self) -> None:
+        """The socket is gone: tell everybody who waits."""
+        self._info = None
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.done():
+                call.set_exception(WorkerLost("link closed"))
+        for run in self._runs.values():
+            run.events.put_nowait(None)
+        self._channel = None
+        if self.on_lost is not None:
+            self.on_lost()
+
+    # --- Worker ---------------------------------------------------------------------------------------------------
+
+    async def info(self) -> WorkerInfo:
+        """The latest word of the process, which pushes every change, with `free` as of its latest answer."""
+        if self._info is None:
+            raise WorkerLost("link down")
+        return self._info
+
+    async def reserve(self, spec: Spec) -> Ticket | Refusal:
+        """One slot, or why not. Raises WorkerLost."""
+        answer = await self._call({"op": "reserve"}, codec.dumps(spec))
+        return _expect(answer, Ticket, Refusal)
+
+    async def query(self, run_id: str, *, void: bool) -> RunState:
+        """What became of a run; with `void` an unspent ticket is void before the answer. Raises WorkerLost."""
+        return _expect(await self._call({"op": "query", "run": run_id, "void": void}), RunState)
+
+    async def cancel(self, run_id: str) -> None:
+        """End a running run or void its ticket. Raises WorkerLost."""
+        await self._call({"op": "cancel", "run": run_id})
+
+    async def drain(self) -> None:
+        """Take no new work; running runs go on. Raises WorkerLost."""
+        await self._call({"op": "drain"})
+
+    async def start(self, ticket: Ticket, job: Job) -> AsyncIterator[Event]:
+        """Spend the ticket on the first step of the iteration. Raises NotSent, TicketRefused, WorkerLost."""
+        channel, number = self._channel_of(ticket), next(self._numbers)
+        header = {"op": "start", "n": number, "run": ticket.run_id, "secret": ticket.secret}
+        frame = frames.encode(header, codec.dumps(job))
+        run = self._runs[number] = _Run(channel.queued, job.output_bytes)
+        try:
+            try:
+                channel.send(frame)
+            except ChannelFull as full:
+                raise NotSent("outgoing buffer full") from full
+            async for event in self._events(channel, run, job):
+                yield event
+        finally:
+            del self._runs[number]
+
+    async def _events(self, channel: Channel, run: _Run, job: Job) -> AsyncIterator[Event]:
+        """The run's events in order. The end is due by its timeout plus the grace, counted from `Accepted`."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._accept_s
+        accepted = False
+        while True:
+            event = await self._next(channel, run, due)
+            if isinstance(event, TicketRefused):
+                # Only as the first word: after `Accepted` nothing can turn a run into one that never ran.
+                raise WorkerLost("ticket refused after acceptance") if accepted else event
+            if isinstance(event, Accepted) is accepted and not isinstance(event, Broken):
+                channel.close()
+                raise WorkerLost("event out of order")
+            if not accepted:
+                accepted, due = True, loop.time() + job.timeout_ms / 1000 + self._grace_s
+            yield event
+            if isinstance(event, Ended | Broken):
+                return
+
+    async def _next(self, channel: Channel, run: _Run, due: float) -> Event | TicketRefused:
+        try:
+            async with asyncio.timeout_at(due):
+                event = await run.events.get()
+        except TimeoutError as silent:
+            raise WorkerLost("silent after start") from silent
+        if event is not None:
+            return event
+        raise WorkerLost("link closed") if channel.has_left(run.position) else NotSent("link closed")
+
+    def _channel_of(self, ticket: Ticket) -> Channel:
+        if self._channel is None or self._info is None:
+            raise NotSent("link down")
+        if self._info.boot_id != ticket.boot_id:
+            raise NotSent("the ticket is of an earlier boot")
+        return self._channel
+
+    async def _call(self, header: Mapping[str, Any], body: bytes = b"") -> object:
+        """One question, one answer, within `rpc_s`."""
+        if self._channel is None or self._info is None:
+            raise WorkerLost("link down")
+        number = next(self._numbers)
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._channel.send(frames.encode({**header, "n": number}, body))
+            async with asyncio.timeout(self._rpc_s):
+                return await answer
+        except TimeoutError as silent:
+            raise WorkerLost("no answer in time") from silent
+        except ChannelFull as full:
+            raise WorkerLost("outgoing buffer full") from full
+        finally:
+            self._calls.pop(number, None)
+
+    # --- what comes in --------------------------------------------------------------------------------------------
+
+    def _frame(self, header: dict[str, Any], body: bytes) -> None:
+        """Route one frame. Raises FrameError or ValueError on nonsense, which ends the channel."""
+        match header.get("op"):
+            case "info":
+                self._inform(codec.loads(WorkerInfo, body))
+            case "answer":
+                self._answer(header, body)
+            case "event":
+                self._event(header, body)
+            case _:
+                raise frames.FrameError("unknown frame")
+
+    def _inform(self, info: WorkerInfo) -> None:
+        self._info = info
+        if self.on_info is not None:
+            self.on_info(info)
+
+    def _count(self, header: dict[str, Any]) -> None:
+        """Answers and ends carry the number of free slots."""
+        free = header.get("free")
+        if isinstance(free, int) and self._info is not None and free != self._info.free:
+            self._info = replace(self._info, free=free)
+
+    def _answer(self, header: dict[str, Any], body: bytes) -> None:
+        self._count(header)
+        call = self._calls.get(header["n"])
+        if call is not None and not call.done():
+            shape = header["shape"]
+            call.set_result(None if shape == "none" else codec.loads(ANSWERS[shape], body))
+
+    def _event(self, header: dict[str, Any], body: bytes) -> None:
+        self._count(header)
+        run = self._runs.get(header["n"])
+        if run is None:
+            return  # nobody listens any more; the host keeps the end for `query`
+        match header["shape"]:
+            case "out":
+                run.events.put_nowait(_output(run, header["stream"], body))
+            case "ticket_refused":
+                run.events.put_nowait(TicketRefused(str(header.get("cause", "unknown"))))
+            case shape:
+                run.events.put_nowait(codec.loads(ANSWERS[shape], body))
+
+
+def _output(run: _Run, stream: str, data: bytes) -> Out:
+    run.room -= len(data)
+    if run.room < 0 or stream not in {"stdout", "stderr"}:
+        raise frames.FrameError("output beyond the cap or of no stream")
+    return Out("stdout" if stream == "stdout" else "stderr", data)
+
+
+def _expect(answer: object, *shapes: type[T]) -> T:
+    if isinstance(answer, shapes):
+        return answer
+    raise WorkerLost("answer of the wrong shape")

@@ -1,0 +1,121 @@
+"""What one run came to, as values; pure. Building them decides nothing that the worker has not said."""
+
+from dataclasses import dataclass, field
+
+from app.store.values import AuditRow, FinishedRun, StartingRun
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.requests import RunRequest
+from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Accepted, Ended, RunState, Ticket
+from plimsoll.records import Stated, make_record
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the worker has said of a run so far."""
+
+    accepted: Accepted | None = None
+    ended: Ended | None = None
+    stdout: bytearray = field(default_factory=bytearray, repr=False)
+    stderr: bytearray = field(default_factory=bytearray, repr=False)
+
+    @classmethod
+    def from_state(cls, state: RunState) -> "Heard":
+        """The same from the answer to a query."""
+        return cls(state.accepted, state.ended, bytearray(state.stdout), bytearray(state.stderr))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run, ready to be answered. `recorded` false: its end could not be written yet."""
+
+    run_id: str
+    provider: str
+    tier: Tier
+    evidence_sha256: str
+    accepted: Accepted
+    ended: Ended
+    result: ScriptResult
+    record: RunRecord
+    recorded: bool
+
+
+def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard) -> Finished:
+    """The finished run of `row`, its record sealed. `heard` must hold `accepted` and `ended`."""
+    accepted, ended = heard.accepted, heard.ended
+    if accepted is None or ended is None:
+        raise ValueError("a run without its end is not finished")
+    result = ScriptResult(
+        kind=row.kind,
+        exit_code=ended.exit_code,
+        timed_out=ended.timed_out,
+        stdout=bytes(heard.stdout),
+        stderr=bytes(heard.stderr),
+        stdout_truncated=ended.stdout_truncated,
+        stderr_truncated=ended.stderr_truncated,
+    )
+    # The weaker of the walls at the start and at the end is the one that held throughout.
+    tier = accepted.tier.at_most(ended.tier).at_most(ticket.tier)
+    stated = Stated(row.provider, tier.value, ticket.environment, ticket.software_identity, accepted.instance)
+    record = make_record(
+        request,
+        result,
+        stated,
+        policy=ticket.policy,
+        started_unix_ms=accepted.unix_ms,
+        ended_unix_ms=ended.unix_ms,
+    )
+    return Finished(
+        row.id,
+        row.provider,
+        tier,
+        ended.evidence_sha256,
+        accepted,
+        ended,
+        result,
+        record,
+        recorded=False,
+    )
+
+
+def finished_row(row: StartingRun, run: Finished) -> FinishedRun:
+    """What the store keeps of a finished run."""
+    ended = run.ended
+    return FinishedRun(
+        record=run.record,
+        exit_code=ended.exit_code,
+        timed_out=ended.timed_out,
+        oom_killed=ended.oom_killed,
+        cancelled=ended.cancelled,
+        duration_ms=ended.duration_ms,
+        start_ms=run.accepted.start_ms,
+        stdout_bytes=len(run.result.stdout),
+        stderr_bytes=len(run.result.stderr),
+        stdout_truncated=ended.stdout_truncated,
+        stderr_truncated=ended.stderr_truncated,
+        evidence_sha256=run.evidence_sha256,
+        tier=run.tier,
+        ended_unix_ms=ended.unix_ms,
+        audit=audit_row(row, "run.finished", ended.unix_ms, run=run),
+    )
+
+
+def audit_row(
+    row: StartingRun, event: str, unix_ms: int, *, reason: str = "", run: Finished | None = None
+) -> AuditRow:
+    """The one audit row of a run, written with its end."""
+    return AuditRow(
+        unix_ms=unix_ms,
+        event=event,
+        caller_id=row.caller_id,
+        run_id=row.id,
+        kind=row.kind.value,
+        floor=row.floor,
+        provider=row.provider,
+        tier=(run.tier if run else row.tier).value,
+        request_sha256=row.request_sha256,
+        reason=reason,
+        exit_code=run.ended.exit_code if run else None,
+        duration_ms=run.ended.duration_ms if run else None,
+    )

@@ -1,0 +1,79 @@
+"""How much one caller, and this replica, may run: counted here, never waited for."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
+
+_MAX_BUCKETS = 10_000
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at_s: float
+
+
+class Quota:
+    """A token bucket and a count of runs per caller, and a count for the replica.
+
+    `clock` gives monotonic seconds. A rate of 0 is no limit. Buckets are bounded: a full one says nothing and is dropped.
+    """
+
+    def __init__(self, *, rate_per_min: int, per_caller: int, total: int, clock: Callable[[], float]) -> None:
+        self._rate_s = rate_per_min / 60
+        self._burst = max(1.0, float(rate_per_min))
+        self._per_caller = per_caller
+        self._total = total
+        self._clock = clock
+        self._buckets: dict[str, _Bucket] = {}
+        self._running: Counter[str] = Counter()
+
+    @property
+    def running(self) -> int:
+        """Runs counted now."""
+        return self._running.total()
+
+    @contextmanager
+    def enter(self, caller_id: str) -> Iterator[None]:
+        """Count one run of `caller_id` while the block runs. Raises Refused (`capacity`), with nothing counted."""
+        if refusal := self._refusal(caller_id):
+            raise Refused(refusal)
+        self._running[caller_id] += 1
+        try:
+            yield
+        finally:
+            self._running[caller_id] -= 1
+            if not self._running[caller_id]:
+                del self._running[caller_id]
+
+    def _refusal(self, caller_id: str) -> Refusal | None:
+        if wait_s := self._spend(caller_id):
+            return _full(Code.RATE_LIMITED, "This caller's rate of runs is used up.", wait_s)
+        if self._running[caller_id] >= self._per_caller:
+            return _full(Code.CAPACITY, "This caller already runs as much at once as it may.", 1)
+        if self.running >= self._total:
+            return _full(Code.CAPACITY, "This service already runs as much at once as it may.", 1)
+        return None
+
+    def _spend(self, caller_id: str) -> int:
+        """Take one token; 0 when there was one, else whole seconds until there is."""
+        if not self._rate_s:
+            return 0
+        now = self._clock()
+        bucket = self._buckets.pop(caller_id, None) or _Bucket(self._burst, now)
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at_s) * self._rate_s)
+        bucket.at_s = now
+        self._buckets[caller_id] = bucket  # last used, last in order
+        while len(self._buckets) > _MAX_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]
+        if bucket.tokens < 1:
+            return max(1, round((1 - bucket.tokens) / self._rate_s + 0.5))
+        bucket.tokens -= 1
+        return 0
+
+
+def _full(code: Code, detail: str, wait_s: int) -> Refusal:
+    return Refusal(code, detail, Reason.CAPACITY, retry_after_s=wait_s)

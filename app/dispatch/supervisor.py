@@ -1,0 +1,221 @@
+"""Provider processes: started with nothing inherited, watched, started again, and surely ended.
+
+`spawn` is called first thing, before any database, listener or heavy import exists, so that a provider can inherit none of
+it: it starts `python -I -m providers.main --fd N` with an empty environment, every other descriptor closed, one socketpair,
+a process group of its own; the settings are the first frame. `ProviderSupervisor` then owns that process:
+
+    process = spawn("wasm", {"memory_mb": 64, "slots": 32, "cache_dir": "/var/cache/plimsoll"})    # synchronous
+    async with ProviderSupervisor(process) as wasm:
+        await wasm.wait_first_evidence(timeout_s=60)
+        ticket = await wasm.worker.reserve(spec)
+
+A provider that dies is started again as a fresh exec, after a pause that doubles from 0.1 to 5 s; that is a new boot with new
+tickets, and `worker` stays the same object. Leaving the block closes the socket, on which the provider ends by itself; then
+SIGTERM, then SIGKILL for its whole process group.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from app.dispatch.link import WorkerLink
+from plimsoll.contract import frames
+from plimsoll.contract.worker import Health, WorkerInfo
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_STABLE_S = 30.0
+"""A provider that lived this long starts again after the shortest pause."""
+_STEP_S = 1.5
+"""How long each step of ending a process may take."""
+
+
+@dataclass(slots=True)
+class ProviderProcess:
+    """One started provider process. Whoever holds it must end it: `ProviderSupervisor`, or `end` before there is a loop."""
+
+    name: str
+    settings: Mapping[str, Any] = field(repr=False)
+    module: str
+    popen: subprocess.Popen[bytes]
+    sock: socket.socket
+
+    @property
+    def pid(self) -> int:
+        """Process id, and id of its process group."""
+        return self.popen.pid
+
+    def end(self) -> None:
+        """End it at once and wait for it, synchronously."""
+        self.sock.close()
+        self.kill_group()
+        self.popen.wait()
+
+    def kill_group(self) -> None:
+        """SIGKILL for whatever is left of its group. Only before the process was waited for: until then its id is not reused."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def spawn(name: str, settings: Mapping[str, Any], *, module: str = "providers.main") -> ProviderProcess:
+    """Start the provider `name` in a process of its own and send it `settings`, a flat JSON object.
+
+    Call it from the thread that lives as long as the service: the provider is killed when that thread ends. `module` names
+    another entry (tests register providers of their own there).
+    """
+    frame = frames.encode({"op": "settings", "settings": {**settings, "provider": name}})
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            popen = _start(module, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+    with contextlib.suppress(OSError):  # a process that is gone already is noticed when its socket is read
+        ours.sendall(frame)
+    return ProviderProcess(name, settings, module, popen, ours)
+
+
+def _start(module: str, descriptor: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603  # our own interpreter and module, no shell
+        [sys.executable, "-I", "-m", module, "--fd", str(descriptor)],
+        env={},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        close_fds=True,
+        pass_fds=(descriptor,),
+        process_group=0,
+    )
+
+
+class ProviderSupervisor:
+    """Owns one provider: its process, the link to it, and the task that starts it again.
+
+    `latest` is the last word on its first or a later evidence, None before the first; it outlives a process (see `away`).
+    """
+
+    def __init__(self, process: ProviderProcess, *, link: WorkerLink | None = None) -> None:
+        """Take over `process`. `link` may bring other deadlines; it must be fresh."""
+        self.provider = process.name
+        self.latest: WorkerInfo | None = None
+        self.restarts = 0
+        self.worker = link if link is not None else WorkerLink()
+        self.worker.on_info = self._informed
+        self.worker.on_lost = self._link_lost
+        self._process = process
+        self._down = asyncio.Event()
+        self._evidence = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present process; it changes with a restart."""
+        return self._process.pid
+
+    @property
+    def away(self) -> bool:
+        """Whether no process is there to take work now; `latest` then still says what it was."""
+        return self.worker.latest is None or self.worker.latest.health is Health.STARTING
+
+    @property
+    def evidence_ended(self) -> bool:
+        """Whether the first evidence was collected, well or badly (a process that died first counts as badly)."""
+        return self._evidence.is_set()
+
+    async def wait_first_evidence(self, *, timeout_s: float) -> WorkerInfo | None:
+        """What the worker says once its first evidence ended; None when it died or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._evidence.wait()
+        return None if self.away else self.latest
+
+    async def __aenter__(self) -> Self:
+        """Attach the link and start watching."""
+        self.worker.attach(self._process.sock)
+        self._task = asyncio.create_task(self._watch(), name=f"provider-{self.provider}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching, then end the process; nothing of it is left afterwards."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.worker.detach()
+        await _end(self._process)
+
+    async def _watch(self) -> None:
+        """Whenever the link is down: end what is left, pause, start afresh."""
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE_S
+        while True:
+            born = loop.time()
+            await self._down.wait()
+            self._down.clear()
+            await _end(self._process)
+            pause = _FIRST_PAUSE_S if loop.time() - born > _STABLE_S else pause
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            self._restart()
+
+    def _restart(self) -> None:
+        old = self._process
+        try:
+            self._process = spawn(old.name, old.settings, module=old.module)
+        except OSError:
+            self._down.set()  # no process or descriptor to be had: again after the next pause
+            return
+        self.restarts += 1
+        self.worker.attach(self._process.sock)
+
+    def _informed(self, info: WorkerInfo) -> None:
+        if info.health is not Health.STARTING:
+            self.latest = info
+            self._evidence.set()
+
+    def _link_lost(self) -> None:
+        self._evidence.set()
+        self._down.set()
+
+
+async def _end(process: ProviderProcess) -> None:
+    """Its socket is closed: wait for it, then SIGTERM, then SIGKILL for the group, then collect the exit status."""
+    process.sock.close()
+    if process.popen.returncode is not None:
+        return
+    try:
+        if not await _gone(process.pid):
+            os.kill(process.pid, signal.SIGTERM)
+            await _gone(process.pid)
+    finally:
+        process.kill_group()  # even when this task is cancelled; also its fork server and runners
+        process.popen.wait()
+
+
+async def _gone(pid: int) -> bool:
+    """Whether the child ended within one step. It is not waited for, so its id stays ours."""
+    loop = asyncio.get_running_loop()
+    descriptor = os.pidfd_open(pid)
+    ended = loop.create_future()
+    try:
+        loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+        async with asyncio.timeout(_STEP_S):
+            await ended
+    except TimeoutError:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    else:
+        return True
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,210 @@
+"""The only composition root: from settings and started provider processes to an application that owns what it opens."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from app.api import describe, health, runs
+from app.api.document import document
+from app.api.services import Readiness, Services
+from app.dispatch.dispatcher import Dispatcher, Surroundings
+from app.dispatch.evidence import EvidenceKeeper
+from app.dispatch.fleet import FleetMember
+from app.dispatch.quota import Quota
+from app.dispatch.settler import Settler
+from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
+from app.http.answers import exception_handlers
+from app.http.middleware import Access, Authenticate, rim
+from app.identity import Caller
+from app.log import event, failure, logger
+from app.settings import Settings
+from app.store.store import Store, open_store
+from app.store.values import StoreError
+from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
+
+VERSION = version("plimsoll-server")
+_DAY_MS = 86_400_000
+_PRUNE_PAUSE_S = 3_600
+_BETWEEN_BATCHES_S = 0.1
+DATABASE_DOWN = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
+
+
+def unix_ms() -> int:
+    """The wall clock, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def around() -> Surroundings:
+    """The real clock and randomness."""
+    return Surroundings(unix_ms=unix_ms, new_run_id=lambda: secrets.token_hex(16))
+
+
+@dataclass(slots=True)
+class Service:
+    """The application and the handles its runner needs. `services` is None outside the lifespan."""
+
+    settings: Settings
+    app: ASGIApp = field(init=False)
+    api: FastAPI = field(init=False)
+    services: Services | None = None
+    store: Store | None = None
+
+    def running(self) -> Services:
+        """The services; only asked for inside the lifespan."""
+        if self.services is None:
+            raise Refused(Refusal(Code.UNAVAILABLE, "The service is not started.", Reason.ENVIRONMENT))
+        return self.services
+
+
+def create_service(
+    settings: Settings,
+    processes: Sequence[ProviderProcess] = (),
+    *,
+    private: Mapping[str, Caller] | None = None,
+    surroundings: Surroundings | None = None,
+) -> Service:
+    """The service over `processes`. `private` maps token digests to in-memory callers and replaces those of the database."""
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            service.services = await _open(stack, service, processes, surroundings or around())
+            yield
+        service.services = None
+
+    service.api = _api(service, lifespan)
+    access = Access(
+        authenticate=_authenticate(service, private),
+        hosts=frozenset(allowed_hosts(settings)),
+        token_hint=token_hint(settings),
+        insecure=settings.insecure,
+    )
+    service.app = rim(service.api, access)
+    return service
+
+
+def _api(service: Service, lifespan: Any) -> FastAPI:
+    api = FastAPI(
+        title="Plimsoll",
+        version=VERSION,
+        summary="Runs untrusted code in a sandbox and says, on every result, how strong the wall was.",
+        lifespan=lifespan,
+        exception_handlers=exception_handlers(),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    for room in (runs, describe, health):
+        api.include_router(room.router(service.running))
+    return api
+
+
+async def _open(
+    stack: AsyncExitStack, service: Service, processes: Sequence[ProviderProcess], surroundings: Surroundings
+) -> Services:
+    settings = service.settings
+    supervisors = [await stack.enter_async_context(ProviderSupervisor(each)) for each in processes]
+    store = service.store = await stack.enter_async_context(
+        open_store(settings.database_url, clock=surroundings.unix_ms)
+    )
+    settled = await store.runs.reconcile_at_start(surroundings.unix_ms(), "service_restarted")
+    if settled:
+        event(logger, "runs.reconciled", count=settled)
+    settler = await stack.enter_async_context(Settler())
+    members = [FleetMember(each) for each in supervisors]
+    keeper = EvidenceKeeper(store.evidence)
+    dispatcher = Dispatcher(
+        members,
+        runs=store.runs,
+        evidence=keeper,
+        quota=_quota(settings),
+        settler=settler,
+        output_bytes=settings.output_bytes,
+        around=surroundings,
+    )
+    settler.watch(_prune(store, keeper, settings.retention_days * _DAY_MS, surroundings))
+    return Services(
+        dispatcher=dispatcher,
+        runs=store.runs,
+        evidence=store.evidence,
+        output_bytes=settings.output_bytes,
+        version=VERSION,
+        readiness=lambda: readiness(dispatcher, members),
+    )
+
+
+def _quota(settings: Settings) -> Quota:
+    return Quota(
+        rate_per_min=settings.rate_per_min,
+        per_caller=settings.per_caller_concurrent,
+        total=settings.max_concurrent,
+        clock=time.monotonic,
+    )
+
+
+def readiness(dispatcher: Dispatcher, members: Sequence[FleetMember]) -> Readiness:
+    """Ready once each provider's first evidence ended, and not while draining; reasons are codes, also when ready."""
+    pending = [f"{each.provider}:evidence_pending" for each in members if not each.evidence_ended]
+    if dispatcher.draining:
+        pending.append("draining")
+    missing = [f"{each.provider}:{fault}" for each in members if each.latest for fault in each.latest.faults]
+    away = [f"{each.provider}:away" for each in members if each.evidence_ended and each.away]
+    return Readiness(not pending, (*pending, *missing, *away))
+
+
+def _authenticate(service: Service, private: Mapping[str, Caller] | None) -> Authenticate:
+    async def from_memory(token_sha256: str) -> Caller | None:
+        return private.get(token_sha256) if private else None
+
+    async def from_database(token_sha256: str) -> Caller | None:
+        if service.store is None:
+            raise Refused(DATABASE_DOWN)
+        try:
+            return await service.store.callers.authenticate(token_sha256, unix_ms())
+        except StoreError as error:
+            raise Refused(DATABASE_DOWN) from error
+
+    return from_database if private is None else from_memory
+
+
+async def _prune(store: Store, keeper: EvidenceKeeper, keep_ms: int, surroundings: Surroundings) -> None:
+    """Every hour drop what is older than the retention, in small batches."""
+    while True:
+        try:
+            more = True
+            while more:
+                more = await store.prune(surroundings.unix_ms() - keep_ms, keep_evidence=keeper.known) > 0
+                await asyncio.sleep(_BETWEEN_BATCHES_S)
+        except StoreError as error:
+            failure(logger, "prune.failed", error)
+        await asyncio.sleep(_PRUNE_PAUSE_S)
+
+
+def allowed_hosts(settings: Settings) -> Sequence[str]:
+    """Host headers accepted: those configured, else the bound address and localhost."""
+    if settings.allowed_hosts:
+        return settings.allowed_hosts
+    host = settings.address.host
+    bound = () if settings.address.path else (f"[{host}]" if ":" in host else host,)
+    return (*bound, "localhost")
+
+
+def token_hint(settings: Settings) -> str:
+    """How to make a caller, for a 401. Only this machine is told where the data directory is."""
+    where = f"PLIMSOLL_DATA_DIR={settings.data_dir} " if settings.address.loopback else ""
+    return f"Send `Authorization: Bearer TOKEN`. Make one on the server: {where}plimsoll-admin callers create NAME"
+
+
+def openapi_document() -> dict[str, Any]:
+    """The content of openapi.json. Opens nothing."""
+    return document(create_service(Settings()).api)
