@@ -16,7 +16,7 @@ import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from app.dispatch.channel import Channel, ChannelFull
 from plimsoll.contract import codec, frames
@@ -36,8 +36,6 @@ from plimsoll.contract.worker import (
     WorkerInfo,
     WorkerLost,
 )
-
-T = TypeVar("T")
 
 ANSWERS: Final[Mapping[str, Any]] = {
     "ticket": Ticket,
@@ -124,11 +122,16 @@ class WorkerLink:
     async def reserve(self, spec: Spec) -> Ticket | Refusal:
         """One slot, or why not. Raises WorkerLost."""
         answer = await self._call({"op": "reserve"}, codec.dumps(spec))
-        return _expect(answer, Ticket, Refusal)
+        if isinstance(answer, Ticket | Refusal):
+            return answer
+        raise WorkerLost("answer of the wrong shape")
 
     async def query(self, run_id: str, *, void: bool) -> RunState:
         """What became of a run; with `void` an unspent ticket is void before the answer. Raises WorkerLost."""
-        return _expect(await self._call({"op": "query", "run": run_id, "void": void}), RunState)
+        answer = await self._call({"op": "query", "run": run_id, "void": void})
+        if isinstance(answer, RunState):
+            return answer
+        raise WorkerLost("answer of the wrong shape")
 
     async def cancel(self, run_id: str) -> None:
         """End a running run or void its ticket. Raises WorkerLost."""
@@ -258,9 +261,3 @@ def _output(run: _Run, stream: str, data: bytes) -> Out:
     if run.room < 0 or stream not in {"stdout", "stderr"}:
         raise frames.FrameError("output beyond the cap or of no stream")
     return Out("stdout" if stream == "stdout" else "stderr", data)
-
-
-def _expect(answer: object, *shapes: type[T]) -> T:
-    if isinstance(answer, shapes):
-        return answer
-    raise WorkerLost("answer of the wrong shape")

@@ -17,7 +17,6 @@ SIGTERM, then SIGKILL for its whole process group.
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -61,7 +60,7 @@ class ProviderProcess:
         self.popen.wait()
 
     def kill_group(self) -> None:
-        """SIGKILL for whatever is left of its group. Only before the process was waited for: until then its id is not reused."""
+        """SIGKILL for what is left of its group. Only before it was waited for: until then its id is not reused."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -207,13 +206,13 @@ async def _gone(pid: int) -> bool:
     """Whether the child ended within one step. It is not waited for, so its id stays ours."""
     loop = asyncio.get_running_loop()
     descriptor = os.pidfd_open(pid)
-    ended = loop.create_future()
+    ended = asyncio.Event()
     try:
-        loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+        loop.add_reader(descriptor, ended.set)
         async with asyncio.timeout(_STEP_S):
-            await ended
+            await ended.wait()
     except TimeoutError:
-        return bool(select.select([descriptor], [], [], 0)[0])
+        return False
     else:
         return True
     finally:

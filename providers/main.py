@@ -1,0 +1,76 @@
+"""Entry of a provider process: `python -I -m providers.main --fd N`, started by the service and by nobody else.
+
+The order matters: protect the process; read the settings; let the provider fork what it must fork while there is neither an
+event loop nor a heavy import nor any run; only then become the host.
+"""
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plimsoll.contract.frames import FrameError
+from providers.host.process import protect, set_dumpable
+from providers.host.wire import Wire, read_settings
+from providers.seam import Factory, Provider
+
+
+def main(providers: Mapping[str, Factory], arguments: Sequence[str] | None = None) -> int:
+    """Serve one of `providers` to the peer on `--fd N` until that peer is gone. The exit status is for logs only."""
+    protect()
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        sock = socket.socket(fileno=_descriptor(words))
+    except (ValueError, OSError):
+        return _say("usage")
+    try:
+        settings = read_settings(sock)
+        provider = _make(providers, settings)
+    except (OSError, FrameError):
+        return _say("no_settings")
+    except (KeyError, ValueError, TypeError):
+        return _say("bad_settings")
+    asyncio.run(_serve(sock, provider, settings))
+    return 0
+
+
+def _descriptor(words: Sequence[str]) -> int:
+    option, number = words
+    if option != "--fd":
+        raise ValueError(option)
+    return int(number)
+
+
+def _make(providers: Mapping[str, Factory], settings: Mapping[str, Any]) -> Provider:
+    if settings.get("debug_dumpable") is True:
+        set_dumpable(True)
+    return providers[settings["provider"]](settings)
+
+
+async def _serve(sock: socket.socket, provider: Provider, settings: Mapping[str, Any]) -> None:
+    # Late, so that what the provider forked holds none of it.
+    from providers.host.server import Host, slots_of  # noqa: PLC0415
+    from providers.host.wall import Wall  # noqa: PLC0415
+
+    wall = Wall(
+        settings["provider"],
+        provider,
+        interval_s=float(settings.get("evidence_interval_s", 60)),
+        allow_dumpable=settings.get("insecure") is True,
+    )
+    host = Host(provider, wall, slots=slots_of(settings))
+    await host.serve(lambda on_frame: Wire(sock, on_frame))
+
+
+def _say(code: str) -> int:
+    """One log line; only a code, never what was wrong with which value."""
+    sys.stderr.write(json.dumps({"event": "provider-failed", "code": code}) + "\n")
+    return 1
+
+
+if __name__ == "__main__":
+    from providers.wasm.provider import WasmProvider
+
+    raise SystemExit(main({"wasm": WasmProvider.from_settings}))

@@ -1,0 +1,151 @@
+"""What the host needs of a provider, and nothing more: facts about the wall, and one run at a time behind it.
+
+The host (providers/host) owns slots, tickets, floors, tiers and the clock; a provider says what it observed and runs code. It
+decides on its own side of the wall: nothing that a guest or a runner says is passed on as a fact.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from plimsoll.contract.bounds import OUTPUT_FLOOD_FACTOR
+from plimsoll.contract.requests import Kind, Payload
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Environment, Out, Resources
+
+CEILINGS: Final[Mapping[str, Tier]] = {"wasm": Tier.PROCESS}
+"""The most a kind of provider can ever claim, whatever it observes. Any other kind: `process`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One fact as a provider saw it; the host adds when this value was first seen. Fields as in `contract.worker.Fact`."""
+
+    name: str
+    value: str
+    source: str
+    observed: str
+    supports: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """One look at the wall. `faults` are the codes of required facts that are missing: with any, nothing is served."""
+
+    tier: Tier
+    observations: tuple[Observation, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run for a provider. `tenant` is equal for runs that may share a sandbox's process."""
+
+    run_id: str
+    tenant: str
+    payload: Payload
+    timeout_ms: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The sandbox is there and the code is with it: the deadline runs from now. `instance` never repeats."""
+
+    instance: str
+    start_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run's end, decided on the host side except for the guest's own exit code."""
+
+    exit_code: int
+    timed_out: bool = False
+    oom_killed: bool = False
+    cancelled: bool = False
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The sandbox died without an end. `cause` is a stable code."""
+
+    cause: str
+
+
+Step = Begun | Out | Finish | Break
+
+
+class NotStarted(Exception):
+    """No code left this process for the run, and none will. Only the provider's own side may say so, and only before Begun."""
+
+
+class Provider(Protocol):
+    """One kind of wall. `close` may be called at any time, also when `open` failed."""
+
+    @property
+    def environments(self) -> Mapping[Kind, Environment]:
+        """What runs each kind of payload; known before `open`."""
+        ...
+
+    @property
+    def policy(self) -> str:
+        """Content address of the rules the wall enforces."""
+        ...
+
+    @property
+    def resources(self) -> Resources:
+        """Limits every run gets."""
+        ...
+
+    async def open(self, dropped: Callable[[str], None]) -> None:
+        """Get ready. `dropped(fault)` is called later, at once, whenever a required fact is seen to be gone."""
+        ...
+
+    async def collect(self) -> Findings:
+        """Look at the wall now, as well as can be."""
+        ...
+
+    def run(self, order: Order) -> AsyncIterator[Step]:
+        """`Begun`, any `Out`, then one `Finish` or `Break`. Raises NotStarted instead of `Begun`."""
+        ...
+
+    def cancel(self, run_id: str) -> None:
+        """End that run soon: its `Finish` then says `cancelled`. Unknown ids are ignored."""
+        ...
+
+    async def close(self) -> None:
+        """End everything that was started, within two seconds."""
+        ...
+
+
+Factory = Callable[[Mapping[str, Any]], Provider]
+"""Makes a provider from its settings, before there is an event loop; whoever must fork, forks here."""
+
+Stream = Literal["stdout", "stderr"]
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts one run's output on the host side: what is inside the cap, what was cut, and when it is a flood."""
+
+    cap: int
+    factor: int = OUTPUT_FLOOD_FACTOR
+    seen: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
+
+    def take(self, stream: Stream, data: bytes) -> bytes:
+        """The part of `data` that is kept."""
+        room = max(0, self.cap - self.seen[stream])
+        self.seen[stream] += len(data)
+        return data[:room]
+
+    def truncated(self, stream: Stream) -> bool:
+        """Whether more came than is kept."""
+        return self.seen[stream] > self.cap
+
+    @property
+    def flooded(self) -> bool:
+        """Whether a stream went beyond `factor` times its cap."""
+        return max(self.seen.values()) > self.factor * self.cap
