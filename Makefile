@@ -48,12 +48,13 @@ lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer ve
 	$(COMPILE) $(PROJECTS) requirements/server.in -o requirements/server.lock
 	$(COMPILE) clients/python/pyproject.toml requirements/client.in -c requirements/server.lock -o requirements/client.lock
 	$(COMPILE) $(PROJECTS) requirements/server.in requirements/dev.in -c requirements/server.lock -o requirements/dev.lock
+	$(COMPILE) --no-annotate --no-header requirements/guest.in -o requirements/guest.lock
 
 openapi: $(DEV) ## rewrite openapi.json from the routes
 	$(BIN)/python tests/tools/openapi.py
 
-guest: $(DEV) ## rebuild the wasm guest from hash-pinned inputs and compare its bytes
-	$(BIN)/python -m providers.wasm.guest.build
+guest: $(DEV) ## rebuild the wasm guest from hash-pinned inputs and compare its bytes (needs npm)
+	$(BIN)/python providers/wasm/guest/build.py --check
 
 clean: ## remove .venv and everything that tools left behind
 	rm -rf $(VENV) build dist clients/python/build clients/python/dist

@@ -19,6 +19,7 @@ CLIENT = ROOT / "clients" / "python" / "pyproject.toml"
 SOURCES = {
     "server": (SERVER, CLIENT, FOLDER / "server.in"),
     "client": (CLIENT, FOLDER / "client.in"),
+    "guest": (FOLDER / "guest.in",),
     "dev": (SERVER, CLIENT, FOLDER / "server.in", FOLDER / "dev.in"),
 }
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
