@@ -48,6 +48,17 @@ def _check(path: Path, kind: str, mode: str) -> None:
         raise StoreUnusable(f"{path} can be reached by others: chmod {mode} it, after a look at who that was")
 
 
+def other_owner(path: Path) -> tuple[Path, int] | None:
+    """Which directory makes this database another user's, and whose it is; None when it is or can become ours.
+
+    A directory that is missing will be ours, unless root would make it inside somebody's own: that user could not open it.
+    """
+    directory = path.parent
+    present = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    owner, us = present.stat().st_uid, os.geteuid()
+    return None if owner == us or (present != directory and us != 0) else (present, owner)
+
+
 @contextmanager
 def sole_owner(path: Path) -> Iterator[None]:
     """Hold the lock that bars a second service on this file. Raises StoreUnusable when another process has it."""

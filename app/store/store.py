@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -49,6 +50,16 @@ def open_store(
     if url.drivername == "postgresql+asyncpg":
         return _postgres(url, clock)
     raise StoreUnusable("the database URL must start with sqlite+aiosqlite:/// or postgresql+asyncpg://")
+
+
+def other_owner(database_url: str) -> tuple[Path, int] | None:
+    """See `files.other_owner`; None on Postgres, where the server knows who may do what. Raises StoreUnusable."""
+    url = sa.make_url(database_url)
+    if url.get_backend_name() != "sqlite":
+        return None
+    from app.store import sqlite  # noqa: PLC0415 - as below
+
+    return files.other_owner(sqlite.path_of(url))
 
 
 @asynccontextmanager

@@ -1,0 +1,278 @@
+"""`plimsoll-admin`: callers and their tokens, and the cache of compiled guests. Works beside a running service.
+
+A new token is the last thing on stdout, shown once; everything else is said on stderr. Exit codes: 0 done, 1 failed, 2 not
+understood. Whoever can write the database is an admin, so there is no other login.
+"""
+
+import argparse
+import asyncio
+import os
+import pwd
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from app.identity import DEFAULT_SCOPES, Scope, mint_token, token_sha256
+from app.settings import Settings, SettingsError, read_settings
+from app.store import exchange
+from app.store.store import Store, open_store, other_owner
+from app.store.values import (
+    AlreadyExists,
+    CallerToken,
+    NewCaller,
+    StoreError,
+    StoreUnavailable,
+    UnknownCaller,
+)
+
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])")
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class _Failed(Exception):
+    """Nothing was done; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One invocation: its arguments, its settings, and the world it acts on."""
+
+    arguments: argparse.Namespace
+    settings: Settings
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+    clock: Callable[[], int]
+    random_bytes: Callable[[int], bytes]
+
+    def say(self, text: str) -> None:
+        print(text, file=self.stderr)
+
+    def new_token(self) -> tuple[str, CallerToken]:
+        """A token and what the store keeps of it."""
+        token = mint_token(self.random_bytes)
+        sha256 = token_sha256(token)
+        assert sha256 is not None  # noqa: S101 - a token just made is well formed
+        return token, CallerToken(sha256, self.arguments.expires)
+
+    def hand_over(self, token: str) -> None:
+        """The token alone on stdout, after all that was to be said."""
+        self.stderr.flush()
+        print(token, file=self.stdout, flush=True)
+
+
+def run_admin(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdout: TextIO,
+    stderr: TextIO,
+    *,
+    stdin: TextIO | None = None,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> int:
+    """Run one command and return its exit code."""
+    try:
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            arguments = _parser(clock).parse_args(argv)
+        settings = read_settings(environ)
+        stdin = stdin or sys.stdin
+        command = _Command(arguments, settings, stdin, stdout, stderr, clock, random_bytes)
+        if arguments.run is None:
+            return _fill_cache(command)
+        _refuse_wrong_user(settings, argv, environ)
+        asyncio.run(_with_store(command))
+    except SystemExit as stop:  # argparse has said what it had to say
+        return int(stop.code or 0)
+    except SettingsError as error:
+        print(error, file=stderr)
+        return 2
+    except (_Failed, StoreError, OSError) as error:
+        print(f"plimsoll-admin: {_sentence(error)}", file=stderr)
+        return 1
+    return 0
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, StoreUnavailable) and error.outcome == "unknown":
+        return f"{error}: whether it was done is not known, `callers list` shows it"
+    return str(error)
+
+
+async def _with_store(command: _Command) -> None:
+    run: Callable[[_Command, Store], Awaitable[None]] = command.arguments.run
+    async with open_store(command.settings.database_url, clock=command.clock, sole_owner=False) as store:
+        await run(command, store)
+
+
+async def _create(command: _Command, store: Store) -> None:
+    name = command.arguments.name
+    scopes = frozenset(command.arguments.scope or DEFAULT_SCOPES)
+    token, kept = command.new_token()
+    caller = NewCaller(command.random_bytes(16).hex(), name, scopes, (kept,))
+    try:
+        await store.callers.create(caller)
+    except AlreadyExists:
+        raise _Failed(
+            f"the name {name} was used before; a name is never given twice (rotate gives it a new token)"
+        ) from None
+    command.say(f"caller {name}, id {caller.id}, may {', '.join(sorted(scopes))}")
+    command.say(f"its token, shown this once, {_until(kept.expires_unix_ms)}:")
+    command.hand_over(token)
+
+
+async def _rotate(command: _Command, store: Store) -> None:
+    token, kept = command.new_token()
+    overlap: int = command.arguments.overlap
+    await _known(command, store.callers.rotate(command.arguments.name, kept, overlap))
+    command.say(f"older tokens of {command.arguments.name} end at {exchange.iso(command.clock() + overlap)}")
+    command.say(f"the new one, shown this once, {_until(kept.expires_unix_ms)}:")
+    command.hand_over(token)
+
+
+async def _revoke(command: _Command, store: Store) -> None:
+    await _known(command, store.callers.revoke(command.arguments.name))
+    command.say(f"{command.arguments.name} is revoked, and its name is never given again")
+
+
+async def _known(command: _Command, work: Awaitable[None]) -> None:
+    try:
+        await work
+    except UnknownCaller:
+        raise _Failed(f"there is no caller {command.arguments.name}, or it was revoked") from None
+
+
+async def _list(command: _Command, store: Store) -> None:
+    for caller in await store.callers.all():
+        if command.arguments.json:
+            print(exchange.line(caller), file=command.stdout)
+            continue
+        ends = [_until(token.expires_unix_ms) for token in caller.tokens]
+        state = "revoked" if caller.revoked_unix_ms is not None else "; ".join(ends) or "no token"
+        scopes = ",".join(sorted(caller.scopes))
+        print(f"{caller.name}  {caller.id}  {scopes}  {state}", file=command.stdout)
+
+
+async def _import(command: _Command, store: Store) -> None:
+    reader = exchange.Reader(lambda: command.random_bytes(16).hex())
+    new = reader.read(_text(command))
+    faults = reader.faults or [
+        (reader.numbers[position], rule) for position, rule in await store.callers.import_(new)
+    ]
+    if faults:
+        lines = [f"line {number}: {rule}" for number, rule in faults]
+        raise _Failed("nothing was imported\n" + "\n".join(lines))
+    command.say(f"imported {len(new)} callers")
+
+
+def _text(command: _Command) -> str:
+    source: str = command.arguments.file
+    try:
+        return command.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise _Failed(f"{source!a}: {why}") from None
+
+
+def _fill_cache(command: _Command) -> int:
+    """Compile the guests in a process of their own, isolated and without our environment, as the service runs them."""
+    settings = command.settings
+    fill = [sys.executable, "-I", "-m", "providers.wasm.cache", str(settings.cache_dir)]
+    fill += ["--memory-mb", str(settings.memory_mb)]
+    done = subprocess.run(fill, env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
+    command.stdout.write(done.stdout)
+    command.stderr.write(done.stderr)
+    return 0 if done.returncode == 0 else 1
+
+
+def _refuse_wrong_user(settings: Settings, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Never touch another user's SQLite database: what root makes there, the service cannot open."""
+    if found := other_owner(settings.database_url):
+        directory, owner = found
+        raise _Failed(f"{directory} belongs to {_user(owner)}: run {_as_user(owner, argv, environ)}")
+
+
+def _as_user(owner: int, argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    become = "runuser" if os.geteuid() == 0 else "sudo"
+    names = ("PLIMSOLL_DATA_DIR", "PLIMSOLL_DATABASE_URL")
+    places = [f"{name}={environ[name]}" for name in names if environ.get(name)]
+    return shlex.join([become, "-u", _user(owner), "--", "env", *places, "plimsoll-admin", *argv])
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
+
+
+def _until(expires_unix_ms: int | None) -> str:
+    return "without end" if expires_unix_ms is None else f"until {exchange.iso(expires_unix_ms)}"
+
+
+def _parser(clock: Callable[[], int]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("plimsoll-admin", description="Looks after callers and caches.")
+    rooms = parser.add_subparsers(required=True, metavar="callers|cache")
+    callers = rooms.add_parser("callers", help="who may call").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    expires = argparse.ArgumentParser(add_help=False)
+    until = "30d, 12h, or an ISO 8601 date or time; never when absent"
+    expires.add_argument("--expires", type=_moment(clock), metavar="WHEN", help=f"end of the token: {until}")
+
+    create = callers.add_parser("create", parents=[expires], help="make a caller and print its token")
+    create.add_argument("name", type=_name, metavar="NAME")
+    scopes = "may be given several times; code:run and records:read when absent"
+    create.add_argument("--scope", action="append", type=Scope, choices=list(Scope), help=scopes)
+    create.set_defaults(run=_create)
+    listing = callers.add_parser("list", help="show all callers")
+    listing.add_argument("--json", action="store_true", help="one object a line, as `import` reads it")
+    listing.set_defaults(run=_list)
+    rotate = callers.add_parser("rotate", parents=[expires], help="print a new token and end the others")
+    rotate.add_argument("name", type=_name, metavar="NAME")
+    overlap = "how long the others stay good: 24h unless given, 0s ends them now"
+    rotate.add_argument("--overlap", type=_duration, default=_duration("24h"), help=overlap)
+    rotate.set_defaults(run=_rotate)
+    revoke = callers.add_parser("revoke", help="end a caller and all its tokens for good")
+    revoke.add_argument("name", type=_name, metavar="NAME")
+    revoke.set_defaults(run=_revoke)
+    taking = callers.add_parser("import", help="add callers from JSON lines, all or none")
+    taking.add_argument("file", metavar="FILE", help="- is stdin")
+    taking.set_defaults(run=_import)
+
+    cache = rooms.add_parser("cache", help="compiled guests").add_subparsers(required=True, metavar="COMMAND")
+    cache.add_parser("fill", help="compile what a service would compile at its start").set_defaults(run=None)
+    return parser
+
+
+def _name(text: str) -> str:
+    if rule := exchange.name_rule(text):
+        raise argparse.ArgumentTypeError(rule)
+    return text
+
+
+def _duration(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError("must be a number with s, m, h or d, like 24h")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def _moment(clock: Callable[[], int]) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            moment = clock() + _duration(text) if _DURATION.fullmatch(text) else exchange.unix_ms(text)
+        except (ValueError, OverflowError):
+            raise argparse.ArgumentTypeError("must be like 30d or an ISO 8601 date or time") from None
+        if moment <= clock():
+            raise argparse.ArgumentTypeError("must be in the future")
+        return moment
+
+    return read
