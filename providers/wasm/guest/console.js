@@ -164,12 +164,19 @@
         return lines;
     }
 
+    // What is abbreviated beyond the depth: not what has nothing inside, and nothing that is told in one piece.
+    function isDeep(value) {
+        if (typeof value === "function" || value instanceof Err) return false;
+        if (isArray(value)) return value.length > 0;
+        return ownKeys(value).length > 0 || attempt(mapSize, value) > 0 || attempt(setSize, value) > 0;
+    }
+
     function show(value, state) {
         if (value === null || (typeof value !== "object" && typeof value !== "function")) return primitive(value);
         const peeked = peek(value);
         if (peeked === -1) return "[Proxy]";
         if (includes(state.path, value)) { state.circular ??= value; return "[Circular *1]"; }
-        if (state.depth > DEPTH) return isArray(value) ? "[Array]" : typeof value === "function" ? describeFunction(value, state) : `[${maker(value) ?? "Object: null prototype"}]`;
+        if (state.depth > DEPTH && isDeep(value)) return isArray(value) ? "[Array]" : `[${maker(value) ?? "Object: null prototype"}]`;
         push(state.path, value);
         state.depth++;
         const inner = { path: state.path, depth: state.depth, circular: undefined };
