@@ -16,7 +16,9 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import IO, override
+from typing import IO
+
+from typing_extensions import override
 
 Value = str | int | float | bool | None
 Clock = Callable[[], float]
@@ -195,7 +197,7 @@ def _foreign(record: logging.LogRecord) -> dict[str, Value]:
 
 
 def _write_refusal(kind: str, fields: dict[str, Value]) -> None:
-    event(logger, "refused", refusal=kind, **fields)
+    logger.info("refused", extra={_FIELDS: {"refusal": kind, **fields}})
 
 
 _refusals = Summariser(_write_refusal)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -17,7 +17,6 @@ from app.api.document import document
 from app.api.services import Readiness, Services
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
-from app.dispatch.fleet import FleetMember
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
@@ -98,7 +97,7 @@ def _api(service: Service, lifespan: Any) -> FastAPI:
         version=VERSION,
         summary="Runs untrusted code in a sandbox and says, on every result, how strong the wall was.",
         lifespan=lifespan,
-        exception_handlers=exception_handlers(),
+        exception_handlers=cast("Any", exception_handlers()),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -121,10 +120,9 @@ async def _open(
     if settled:
         event(logger, "runs.reconciled", count=settled)
     settler = await stack.enter_async_context(Settler())
-    members = [FleetMember(each) for each in supervisors]
     keeper = EvidenceKeeper(store.evidence)
     dispatcher = Dispatcher(
-        members,
+        supervisors,
         runs=store.runs,
         evidence=keeper,
         quota=_quota(settings),
@@ -139,7 +137,7 @@ async def _open(
         evidence=store.evidence,
         output_bytes=settings.output_bytes,
         version=VERSION,
-        readiness=lambda: readiness(dispatcher, members),
+        readiness=lambda: readiness(dispatcher, supervisors),
     )
 
 
@@ -152,7 +150,7 @@ def _quota(settings: Settings) -> Quota:
     )
 
 
-def readiness(dispatcher: Dispatcher, members: Sequence[FleetMember]) -> Readiness:
+def readiness(dispatcher: Dispatcher, members: Sequence[ProviderSupervisor]) -> Readiness:
     """Ready once each provider's first evidence ended, and not while draining; reasons are codes, also when ready."""
     pending = [f"{each.provider}:evidence_pending" for each in members if not each.evidence_ended]
     if dispatcher.draining:

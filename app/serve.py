@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from app.dispatch.supervisor import ProviderProcess, spawn
@@ -82,13 +81,13 @@ def _forbid_dumps() -> None:
 def _run(
     settings: Settings, processes: Sequence[ProviderProcess], door: PrivateDoor | None, token: str | None
 ) -> int:
-    from app.http.sockets import UnsafePath  # noqa: PLC0415  # after the providers are started
+    from app.http.sockets import UnsafePathError  # noqa: PLC0415  # after the providers are started
     from app.store.values import StoreError  # noqa: PLC0415  # as above
 
     try:
         sockets = [_bind(settings, door)]
         return asyncio.run(_serve(settings, processes, sockets, door, token))
-    except (OSError, UnsafePath, StoreError) as error:
+    except (OSError, UnsafePathError, StoreError) as error:
         text = f"could not start: {error}"
         sys.stderr.write(f"plimsolld: {text}\n")
         if door:
@@ -127,9 +126,7 @@ async def _serve(
             door.watch(ending.begin)
             door.say({"ready": True, "socket": sockets[0].getsockname(), "version": VERSION})
 
-    server = make_server(
-        service.app, trusted_proxies=[ip_network(each) for each in settings.trusted_proxies], on_ready=ready
-    )
+    server = make_server(service.app, trusted_proxies=settings.trusted_proxies, on_ready=ready)
     ending.server = server
     await server.serve(sockets=sockets)
     return OK if server.started else FAILED

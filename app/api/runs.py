@@ -15,7 +15,7 @@ from app.dispatch.attempt import Cancel
 from app.dispatch.dispatcher import payload_bytes
 from app.dispatch.outcome import Finished
 from app.http.answers import read_body
-from app.http.headers import unsupported_header
+from app.http.checks import unsupported_header
 from app.http.ids import caller_of, request_id_of
 from app.http.strict import RunRead, read_run
 from app.identity import Caller, Scope
@@ -52,7 +52,7 @@ def router(services: GetServices) -> APIRouter:
     )
     async def create(request: Request) -> Response:
         """Run code once and wait for its result. A non-zero exit is a normal result."""
-        if refusal := unsupported_header(request.headers.raw):
+        if refusal := unsupported_header(request.scope["headers"]):
             raise Refused(refusal)
         read = await _read(request)
         run = await _run(services(), request, read)

@@ -9,9 +9,7 @@ from app.store.values import RunsPage, StoredEvidence, StoredRun
 
 
 class StoredRuns(Protocol):
-    """Reading runs. `caller_id` None reads everybody's; somebody else's run is None, exactly like an unknown
-    one, and so is a cursor that is not theirs.
-    """
+    """Reading runs; `caller_id` None reads everybody's. Another caller's run or cursor is None, like an unknown one."""
 
     async def get(self, run_id: str, caller_id: str | None) -> StoredRun | None: ...
     async def page(self, caller_id: str | None, cursor: str | None, limit: int) -> RunsPage | None: ...

@@ -12,6 +12,7 @@ from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.rest import (
+    Encoding,
     EnvironmentBody,
     EvidenceBody,
     FactBody,
@@ -27,7 +28,7 @@ from plimsoll.contract.results import ScriptResult
 from plimsoll.contract.worker import Environment, Health, WorkerInfo
 
 
-def stream_text(data: bytes) -> tuple[str, str]:
+def stream_text(data: bytes) -> tuple[str, Encoding]:
     """Guest output as (text, encoding): its own characters when it is UTF-8, base64 otherwise; nothing is repaired."""
     try:
         return data.decode(), "utf-8"
@@ -40,7 +41,7 @@ def script_result(result: ScriptResult) -> ScriptResultBody:
     stdout, stdout_encoding = stream_text(result.stdout)
     stderr, stderr_encoding = stream_text(result.stderr)
     return ScriptResultBody.model_construct(
-        kind=result.kind.value,
+        kind="python" if result.kind is Kind.PYTHON else "javascript",
         exit_code=result.exit_code,
         timed_out=result.timed_out,
         stdout=stdout,

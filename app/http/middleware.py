@@ -1,18 +1,28 @@
 """The service's ASGI middleware, pure (no framework base class), applied by `rim`.
 
-From the outside in: request id, security headers and the net for unhandled exceptions (`Envelope`); then, before any byte of the
-body is asked for, host, browser, forwarding, authentication and content type (`Gate`). A refused request never reaches a route.
+From the outside in: request id, security headers and the net for unhandled exceptions (`Envelope`); then, before a byte of the
+body is asked for, host, browser, forwarding, authentication and content type (`Gate`). A refused request reaches no route.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.identity import Caller
+from app import log
+from app.http import checks
+from app.http.answers import INTERNAL, send_problem
+from app.http.ids import HEADER, new_request_id, read_request_id, request_id_of, set_caller, set_request_id
+from app.http.problems import SECURITY_HEADERS, Header
+from app.identity import ANONYMOUS, Caller, token_sha256
+from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
 Authenticate = Callable[[str], Awaitable[Caller | None]]
 """From a token's SHA-256 (hex) to its caller, or None. May raise `Refused`, for example when the database is down."""
+
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
+"""Neither a token nor an allowed host is needed for these; probes know neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,107 @@ class Access:
     """A request without a token is `ANONYMOUS`; one that was forwarded is refused."""
 
 
-def rim(app: ASGIApp, access: Access) -> ASGIApp:
+def rim(app: ASGIApp, access: Access, *, new_id: Callable[[], str] = new_request_id) -> ASGIApp:
     """Wrap `app` (FastAPI with `exception_handlers()`) in everything that stands before a route."""
-    raise NotImplementedError
+    return Envelope(Gate(app, access), new_id)
+
+
+class Envelope:
+    """Every answer carries its request id and the security headers; whatever is raised inside becomes an answer."""
+
+    def __init__(self, app: ASGIApp, new_id: Callable[[], str]) -> None:
+        self._app, self._new_id = app, new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; lifespan events pass through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = read_request_id(scope["headers"])
+        request_id = sent if isinstance(sent, str) else self._new_id()
+        set_request_id(scope, request_id)
+        answer = _Answer(send, request_id)
+        if isinstance(sent, Refusal):
+            await send_problem(answer, sent, request_id)
+            return
+        await self._guarded(scope, receive, answer)
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        try:
+            await self._app(scope, receive, answer)
+        except Refused as refused:
+            await answer.instead(refused.refusal)
+        except Exception as error:  # noqa: BLE001 - the outermost net
+            log.failure(log.logger, "unhandled", error, request_id=answer.request_id)
+            await answer.instead(INTERNAL)
+
+
+class _Answer:
+    """The `send` of one request: completes the headers, and knows whether the answer has begun."""
+
+    _OWN: ClassVar[frozenset[bytes]] = frozenset({HEADER, *(name for name, _ in SECURITY_HEADERS)})
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send, self.request_id = send, request_id
+        self._begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._begun = True
+            message["headers"] = [
+                *self._foreign(message),
+                (HEADER, self.request_id.encode()),
+                *SECURITY_HEADERS,
+            ]
+        await self._send(message)
+
+    def _foreign(self, message: Message) -> list[Header]:
+        return [header for header in message.get("headers", ()) if header[0] not in self._OWN]
+
+    async def instead(self, refusal: Refusal) -> None:
+        """Answer with `refusal`, unless an answer has begun: then only the connection's end can say that it failed."""
+        if not self._begun:
+            await send_problem(self, refusal, self.request_id)
+
+
+class Gate:
+    """Refuses before the body is asked for; whoever passes is a known caller, kept in the scope."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let one request through to the routes, or answer it."""
+        if scope["type"] == "http" and (refusal := await self._refusal(scope)) is not None:
+            await send_problem(send, refusal, request_id_of(scope))
+            return
+        await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope) -> Refusal | None:
+        """The first broken rule, in the order that tells a stranger least."""
+        headers, access = scope["headers"], self._access
+        if (refusal := checks.repeated(headers)) is not None or scope["path"] in PUBLIC_PATHS:
+            return refusal
+        values = checks.values_of(headers)
+        return (
+            checks.foreign_host(values, access.hosts)
+            or checks.cross_origin(values)
+            or (checks.forwarded(values) if access.insecure else None)
+            or await self._authenticate(scope, values)
+            or checks.content_type(scope["method"], values)
+        )
+
+    async def _authenticate(self, scope: Scope, values: dict[bytes, str]) -> Refusal | None:
+        caller = await self._caller(values)
+        if caller is None:
+            return Refusal(Code.UNAUTHENTICATED, self._access.token_hint, Reason.PERMISSION)
+        set_caller(scope, caller)
+        return None
+
+    async def _caller(self, values: dict[bytes, str]) -> Caller | None:
+        """Garbage costs no query: only a token whose checksum is right is looked up."""
+        if self._access.insecure and b"authorization" not in values:
+            return ANONYMOUS
+        token = checks.bearer_token(values)
+        digest = token_sha256(token) if token is not None else None
+        return None if digest is None else await self._access.authenticate(digest)

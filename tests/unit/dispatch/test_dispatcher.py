@@ -1,0 +1,237 @@
+"""One run over fakes: every way it can end, and what the row, the answer and the mark then say."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.dispatch.attempt import Cancel
+from app.dispatch.killpoints import KillPoint
+from app.dispatch.settler import Settler
+from app.identity import Caller, Scope
+from app.store.values import State, StoreUnavailable
+from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Broken, NotSent, Out, RunState, TicketRefused, WorkerLost
+from plimsoll.records import Stated, check_answer
+from tests.support.fakes import (
+    BOOT,
+    CALLER,
+    EVIDENCE,
+    NOW_MS,
+    Bench,
+    FakeMember,
+    FakeWorker,
+    accepted,
+    ended,
+    info,
+    javascript,
+)
+
+RUN = f"{1:032x}"
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with Settler() as settler:
+        yield Bench(settler)
+
+
+async def refusal_of(bench: Bench, **request: object) -> Refusal:
+    with pytest.raises(Refused) as caught:
+        await bench.dispatcher().run(CALLER, javascript(**request), Cancel())  # type: ignore[arg-type]
+    return caught.value.refusal
+
+
+async def settled(bench: Bench) -> None:
+    for _ in range(200):
+        if not bench.settler.waiting:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_a_run_is_committed_before_it_starts_and_its_record_holds(bench: Bench) -> None:
+    request = javascript("console.log('hello')", minimum_isolation=Tier.PROCESS, timeout_ms=500)
+    run = await bench.dispatcher().run(CALLER, request, Cancel())
+    stated = Stated("wasm", "process", "guest:1", "software:1", "wasm-vm:" + "1" * 32)
+    assert check_answer(request, run.result, run.record, stated) == ()
+    assert (run.result.stdout, run.recorded, run.tier) == (b"hello\n", True, Tier.PROCESS)
+    assert bench.runs.rows == {RUN: State.FINISHED}
+    assert [audit.event for audit in bench.runs.audits] == ["run.finished"]
+    assert EVIDENCE in bench.evidence.kept
+
+
+async def test_every_kill_point_is_passed_once_in_order(bench: Bench) -> None:
+    await bench.dispatcher().run(CALLER, javascript(), Cancel())
+    assert bench.passed == list(KillPoint)
+
+
+async def test_a_caller_without_the_scope_is_refused_before_anything_else(bench: Bench) -> None:
+    reader = Caller("d" * 32, "reader", frozenset({Scope.READ_RECORDS, Scope.ADMIN}))
+    with pytest.raises(Refused) as caught:
+        await bench.dispatcher().run(reader, javascript(), Cancel())
+    assert caught.value.refusal.reason is Reason.PERMISSION
+    assert bench.members[0].worker.calls == []
+
+
+async def test_a_floor_refused_reserves_nothing_and_writes_nothing(bench: Bench) -> None:
+    assert (await refusal_of(bench, minimum_isolation=Tier.KERNEL)).reason is Reason.ISOLATION
+    assert (bench.members[0].worker.calls, bench.runs.rows) == ([], {})
+
+
+async def test_a_floor_that_cannot_be_met_is_isolation_even_when_the_service_is_full(bench: Bench) -> None:
+    bench.total = 0
+    assert (await refusal_of(bench, minimum_isolation=Tier.KERNEL)).reason is Reason.ISOLATION
+    assert (await refusal_of(bench)).reason is Reason.CAPACITY
+
+
+async def test_a_draining_service_takes_no_run(bench: Bench) -> None:
+    dispatcher = bench.dispatcher()
+    dispatcher.drain()
+    with pytest.raises(Refused) as caught:
+        await dispatcher.run(CALLER, javascript(), Cancel())
+    assert (caught.value.refusal.code, caught.value.refusal.reason) == (Code.DRAINING, Reason.ENVIRONMENT)
+
+
+async def test_a_full_worker_is_capacity_and_no_row_is_written(bench: Bench) -> None:
+    full = Refusal(Code.CAPACITY, "no slot", Reason.CAPACITY, retry_after_s=1)
+    bench.members[0].worker.refusal = full
+    assert await refusal_of(bench) == full
+    assert bench.runs.rows == {}
+
+
+async def test_a_worker_lost_at_reserve_is_skipped_for_the_next_equal_one(bench: Bench) -> None:
+    bench.members = [FakeMember(FakeWorker(refusal=WorkerLost())), FakeMember(provider="wasm2")]
+    bench.members[1].worker.now = info(provider="wasm2")
+    refusal = await refusal_of(bench)  # a second wasm has no ceiling in service, so it proves nothing
+    assert refusal.reason is Reason.ENVIRONMENT
+    assert bench.runs.rows == {}
+
+
+async def test_a_ticket_below_the_floor_is_not_used(bench: Bench) -> None:
+    """The tier fell between choice and reservation."""
+    worker = bench.members[0].worker
+    dispatcher = bench.dispatcher()
+    candidates = dispatcher.candidates()
+    worker.now = info(tier=Tier.NONE)
+    dispatcher.candidates = lambda: candidates  # type: ignore[method-assign]
+    with pytest.raises(Refused) as caught:
+        await dispatcher.run(CALLER, javascript(minimum_isolation=Tier.PROCESS), Cancel())
+    assert caught.value.refusal.reason is Reason.ENVIRONMENT
+    assert "start" not in worker.calls
+
+
+async def test_a_database_that_is_down_before_the_commit_starts_nothing(bench: Bench) -> None:
+    bench.runs.fail["insert"] = StoreUnavailable("not_committed")
+    refusal = await refusal_of(bench)
+    assert (refusal.code, refusal.reason) == (Code.UNAVAILABLE, Reason.ENVIRONMENT)
+    assert bench.members[0].worker.calls == ["reserve", "void"]
+
+
+async def test_an_unknown_commit_starts_nothing_and_is_settled_as_not_dispatched(bench: Bench) -> None:
+    bench.runs.fail["insert"] = StoreUnavailable("unknown")
+    bench.runs.rows[RUN] = State.STARTING  # the commit had happened after all
+    assert (await refusal_of(bench)).reason is Reason.ENVIRONMENT
+    await settled(bench)
+    assert bench.runs.rows == {RUN: State.NOT_DISPATCHED}
+    assert "start" not in bench.members[0].worker.calls
+
+
+async def test_evidence_that_cannot_be_kept_starts_nothing(bench: Bench) -> None:
+    bench.evidence.fail = StoreUnavailable("not_committed")
+    assert (await refusal_of(bench)).reason is Reason.ENVIRONMENT
+    assert bench.runs.rows == {}
+
+
+@pytest.mark.parametrize("proof", [NotSent(), TicketRefused("expired")])
+async def test_what_the_worker_proves_never_started_is_marked(bench: Bench, proof: Exception) -> None:
+    bench.members[0].worker.script = (proof,)
+    refusal = await refusal_of(bench)
+    assert (refusal.reason, refusal.run_id) == (Reason.ENVIRONMENT, RUN)
+    assert bench.runs.rows == {RUN: State.NOT_DISPATCHED}
+
+
+@pytest.mark.parametrize("state", ["unknown", "void"])
+async def test_silence_and_a_fence_that_holds_is_marked(bench: Bench, state: str) -> None:
+    worker = bench.members[0].worker
+    worker.script, worker.state = (WorkerLost(),), RunState(RUN, BOOT, state)  # type: ignore[arg-type]
+    assert (await refusal_of(bench)).reason is Reason.ENVIRONMENT
+    assert bench.runs.rows == {RUN: State.NOT_DISPATCHED}
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ((WorkerLost(),), WorkerLost()),
+        ((accepted(), WorkerLost()), WorkerLost()),
+        ((accepted(), Out("stdout", b"x"), WorkerLost()), RunState(RUN, "another boot", "unknown")),
+        ((accepted(), Broken("runner_died")), None),
+        ((WorkerLost(),), RunState(RUN, BOOT, "broken")),
+        ((accepted(),), WorkerLost()),
+        ((ended(),), WorkerLost()),
+    ],
+)
+async def test_everything_else_may_have_run_and_carries_no_mark(
+    bench: Bench, script: tuple[object, ...], state: RunState | Exception | None
+) -> None:
+    worker = bench.members[0].worker
+    worker.script, worker.state = script, state  # type: ignore[assignment]
+    refusal = await refusal_of(bench)
+    assert (refusal.code, refusal.reason, refusal.run_id) == (Code.MAY_HAVE_RUN, None, RUN)
+    assert bench.runs.rows == {RUN: State.MAY_HAVE_RUN}
+    assert worker.calls.count("start") == 1
+
+
+async def test_an_end_that_only_the_query_brings_is_the_result(bench: Bench) -> None:
+    worker = bench.members[0].worker
+    worker.script = (accepted(), WorkerLost())
+    worker.state = RunState(RUN, BOOT, "finished", accepted(), ended(exit_code=3), b"late", b"")
+    run = await bench.dispatcher().run(CALLER, javascript(), Cancel())
+    assert (run.result.exit_code, run.result.stdout) == (3, b"late")
+    assert bench.runs.rows == {RUN: State.FINISHED}
+
+
+async def test_a_result_behind_less_than_the_floor_is_an_incident_and_never_a_success(bench: Bench) -> None:
+    bench.members[0].worker.script = (accepted(), ended(tier=Tier.NONE))
+    refusal = await refusal_of(bench, minimum_isolation=Tier.PROCESS)
+    assert (refusal.code, refusal.reason) == (Code.MAY_HAVE_RUN, None)
+    assert bench.runs.reasons == {RUN: "below_floor"}
+
+
+async def test_a_failed_end_commit_still_delivers_the_result_and_is_written_later(bench: Bench) -> None:
+    bench.runs.fail["finish"] = StoreUnavailable("unknown")
+    run = await bench.dispatcher().run(CALLER, javascript(), Cancel())
+    assert (run.recorded, run.result.stdout) == (False, b"hello\n")
+    await settled(bench)
+    assert bench.runs.rows == {RUN: State.FINISHED}
+
+
+async def test_a_caller_gone_before_the_start_runs_nothing(bench: Bench) -> None:
+    cancel = Cancel()
+    cancel.request()
+    with pytest.raises(Refused) as caught:
+        await bench.dispatcher().run(CALLER, javascript(), cancel)
+    assert caught.value.refusal.reason is Reason.REQUEST
+    assert bench.members[0].worker.calls == ["reserve", "void"]
+    assert bench.runs.rows == {RUN: State.NOT_DISPATCHED}
+
+
+async def test_slots_come_back_after_every_kind_of_end(bench: Bench) -> None:
+    dispatcher = bench.dispatcher()
+    scripts: list[tuple[object, ...]] = [
+        (accepted(), ended()),
+        (NotSent(),),
+        (accepted(), Broken("x")),
+        (WorkerLost(),),
+    ]
+    for script in scripts:
+        bench.members[0].worker.script = script  # type: ignore[assignment]
+        with contextlib.suppress(Refused):
+            await dispatcher.run(CALLER, javascript(), Cancel())
+        assert dispatcher.running == 0
+
+
+async def test_the_record_s_times_are_the_worker_s(bench: Bench) -> None:
+    run = await bench.dispatcher().run(CALLER, javascript(), Cancel())
+    assert (run.record.started_unix_ms, run.record.ended_unix_ms) == (NOW_MS, NOW_MS + 5)
