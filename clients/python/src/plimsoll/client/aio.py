@@ -1,0 +1,125 @@
+"""`AsyncClient`: the asyncio shell. The same exchanges and the same checks as `Client`."""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx2
+from typing_extensions import override
+
+from plimsoll.client import core
+from plimsoll.client.answers import Received, check_head
+from plimsoll.client.core import Core, Prepared
+from plimsoll.client.errors import PlimsollError
+from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
+from plimsoll.client.options import ClientOptions, options
+from plimsoll.client.progress import Progress
+from plimsoll.client.requests import RunOptions
+from plimsoll.client.results import Run
+from plimsoll.client.transport import async_transport
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.refusals import Reason
+from plimsoll.contract.requests import JavaScript, Python
+from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """`Client` for asyncio; belongs to the event loop it is first used in. Close it, or use it in `async with`.
+
+    A cancelled call leaves as CancelledError. That error then carries `not_dispatched` (`request` when nothing had been
+    sent, else None: the connection was cut and the code may have run) and `request_id`.
+    """
+
+    def __init__(
+        self, base_url: str | None = None, token: str | None = None, **how: Unpack[ClientOptions]
+    ) -> None:
+        self._options = options(base_url, token, **how)
+        self._core = Core(self._options)
+        self._transport: httpx2.AsyncBaseTransport = async_transport(self._options)
+
+    @override
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._options.origin!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Runs that are under way elsewhere fail without a mark."""
+        await self._transport.aclose()
+
+    async def run_javascript(self, code: str, **how: Unpack[RunOptions]) -> Run:
+        """As `Client.run_javascript`."""
+        return await self._send(self._core.script(JavaScript(code), **how))
+
+    async def run_python(self, code: str, **how: Unpack[RunOptions]) -> Run:
+        """As `Client.run_python`."""
+        return await self._send(self._core.script(Python(code), **how))
+
+    async def describe(self) -> DescribeBody:
+        """As `Client.describe`."""
+        return await self._send(self._core.describe())
+
+    async def get_run(self, run_id: str, *, wait: int = 0) -> RunView:
+        """As `Client.get_run`."""
+        return await self._send(self._core.get_run(run_id, wait))
+
+    async def record(self, run_id: str) -> RunRecord:
+        """As `Client.record`."""
+        return await self._send(self._core.record(run_id))
+
+    async def runs(self, *, limit: int | None = None, cursor: str | None = None) -> RunPage:
+        """As `Client.runs`."""
+        return await self._send(self._core.runs(limit, cursor))
+
+    async def evidence(self, sha256: str) -> EvidenceBody:
+        """As `Client.evidence`."""
+        return await self._send(self._core.evidence(sha256))
+
+    async def _send(self, prepared: Prepared[T]) -> T:
+        progress = Progress()
+        try:
+            async with asyncio.timeout(self._options.deadline_s):
+                received = await self._exchange(prepared, progress)
+        except PlimsollError as error:
+            error.request_id = prepared.request_id
+            raise
+        except FAILURES as error:
+            raise failure(error, progress, prepared) from None
+        except asyncio.CancelledError as error:
+            _mark(error, progress, prepared)
+            raise
+        return core.check(prepared, received)
+
+    async def _exchange(self, prepared: Prepared[Any], progress: Progress) -> Received:
+        async def trace(name: str, _: Any) -> None:
+            progress.event(name)
+
+        await asyncio.sleep(
+            0
+        )  # a call that is already cancelled ends here, before anything is sent (check 13)
+        request = http_request(prepared, self._options, trace)
+        sent = unix_ms()
+        progress.handed_over()
+        response = await self._transport.handle_async_request(request)
+        try:
+            head, collected = head_of(response), Collected()
+            check_head(head)
+            async for part in response.aiter_raw():
+                collected.add(part)
+        finally:
+            await response.aclose()
+        return Received(head, collected.body(), sent, unix_ms())
+
+
+def _mark(error: asyncio.CancelledError, progress: Progress, prepared: Prepared[Any]) -> None:
+    # The cancel itself has to go on as it is; what is known about the request travels on it.
+    error.not_dispatched = progress.mark(Reason.REQUEST)  # type: ignore[attr-defined]
+    error.request_id = prepared.request_id  # type: ignore[attr-defined]

@@ -1,0 +1,123 @@
+"""From arguments to a request that is worth sending (checks 4, 8, 9 and 10), and to its JSON body."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict, Unpack
+
+from plimsoll.client.errors import InvalidRequest
+from plimsoll.contract import bounds
+from plimsoll.contract.refusals import FieldFault, Reason
+from plimsoll.contract.requests import JavaScript, Python, RunRequest, SoftwareRule
+from plimsoll.contract.tiers import FLOORS, Tier
+
+Script = JavaScript | Python
+
+_WIRE_MAX_MS = 2**53 - 1
+
+
+class RunOptions(TypedDict, total=False):
+    """What may stand beside the code. None is the same as absent.
+
+    `floor` is the weakest wall accepted (`process`, `container`, `kernel`, `vm`; absent: any), `timeout` the program's own
+    seconds (absent: the service's default), `software_rule` which software may run it, `trace_id` 1 to 64 characters of
+    `[A-Za-z0-9._:-]` for the service's logs.
+    """
+
+    floor: str | None
+    timeout: float | None
+    software_rule: SoftwareRule | None
+    trace_id: str | None
+
+
+def script_request(payload: Script, **how: Unpack[RunOptions]) -> RunRequest:
+    """The request for one snippet. Raises InvalidRequest naming every broken rule; then nothing was sent."""
+    # A misspelled floor must not become "any wall".
+    if unknown := how.keys() - RunOptions.__annotations__.keys():
+        raise TypeError(f"unexpected option: {', '.join(sorted(unknown))}")
+    floor, timeout = how.get("floor"), how.get("timeout")
+    software_rule, trace_id = how.get("software_rule"), how.get("trace_id")
+    faults = [*_faults(payload, floor, timeout), *_extra_faults(software_rule, trace_id)]
+    if faults:
+        raise _invalid(faults)
+    return RunRequest(
+        payload,
+        minimum_isolation=None if floor is None else Tier(floor),
+        timeout_ms=0 if timeout is None else milliseconds(timeout),
+        software_rule=software_rule,
+        trace_id=trace_id or "",
+    )
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, rounded up so that no positive duration becomes 0, clamped to what JSON carries exactly."""
+    return math.ceil(min(seconds * 1000, _WIRE_MAX_MS))  # check 10
+
+
+def _invalid(faults: Sequence[FieldFault]) -> InvalidRequest:
+    first = faults[0]
+    return InvalidRequest(f"{first.field}: {first.rule}", not_dispatched=Reason.REQUEST, faults=faults)
+
+
+def _faults(payload: Script, floor: str | None, timeout: float | None) -> Iterator[FieldFault]:
+    if rule := _code_rule(payload.code):  # check 4
+        yield FieldFault("payload.code", rule)
+    if floor is not None and floor not in FLOORS:  # check 8
+        yield FieldFault("minimum_isolation", f"must be one of {', '.join(FLOORS)}")
+    if timeout is not None and (rule := _timeout_rule(timeout)):
+        yield FieldFault("timeout_ms", rule)
+
+
+def _code_rule(code: object) -> str | None:
+    return bounds.code_rule(code) if isinstance(code, str) else "must be text"
+
+
+def _timeout_rule(timeout: object) -> str | None:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not math.isfinite(timeout):
+        return "must be a finite number of seconds"
+    return "must be positive" if timeout <= 0 else bounds.timeout_rule(milliseconds(timeout))
+
+
+def _extra_faults(rule: SoftwareRule | None, trace_id: str | None) -> Iterator[FieldFault]:
+    if trace_id is not None and (broken := bounds.trace_id_rule(trace_id)):  # check 8
+        yield FieldFault("trace_id", broken)
+    if rule is not None:  # check 9
+        yield from _rule_faults(rule)
+
+
+def _rule_faults(rule: SoftwareRule) -> Iterator[FieldFault]:
+    most = {"exact": 1, "approved": bounds.SOFTWARE_IDENTITIES}.get(rule.mode)
+    if most is None:
+        yield FieldFault("software_rule.mode", "must be exact or approved")
+        return
+    if not 1 <= len(rule.identities) <= most:
+        yield FieldFault("software_rule.identities", f"must hold 1 to {most} identities in mode {rule.mode}")
+    if len(set(rule.identities)) != len(rule.identities):
+        yield FieldFault("software_rule.identities", "must be distinct")
+    for broken in filter(None, map(bounds.identity_rule, rule.identities)):
+        yield FieldFault("software_rule.identities", broken)
+
+
+def body(request: RunRequest) -> bytes:
+    """The JSON body that says exactly this request: what is absent is not sent."""
+    payload = request.payload
+    if not isinstance(payload, JavaScript | Python):
+        raise TypeError("only snippets have a body here")
+    inner = {"kind": payload.kind.value, "code": payload.code}
+    if payload.grant_profile:
+        inner["grant_profile"] = payload.grant_profile
+    return json.dumps({"payload": inner, **_sent(request)}, separators=(",", ":")).encode("ascii")
+
+
+def _sent(request: RunRequest) -> dict[str, Any]:
+    sent: dict[str, Any] = {}
+    if request.minimum_isolation is not None:
+        sent["minimum_isolation"] = request.minimum_isolation.value
+    if request.timeout_ms:
+        sent["timeout_ms"] = request.timeout_ms
+    if request.software_rule is not None:
+        rule = request.software_rule
+        sent["software_rule"] = {"mode": rule.mode, "identities": list(rule.identities)}
+    if request.trace_id:
+        sent["trace_id"] = request.trace_id
+    return sent

@@ -1,0 +1,117 @@
+"""`Client`: the blocking shell."""
+
+import time
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx2
+from typing_extensions import override
+
+from plimsoll.client import core
+from plimsoll.client.answers import Received, check_head
+from plimsoll.client.core import Core, Prepared
+from plimsoll.client.errors import PlimsollError
+from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
+from plimsoll.client.options import ClientOptions, options
+from plimsoll.client.progress import Progress
+from plimsoll.client.requests import RunOptions
+from plimsoll.client.results import Run
+from plimsoll.client.transport import DEADLINE, SyncTransport
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.requests import JavaScript, Python
+from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
+
+T = TypeVar("T")
+
+
+class Client:
+    """One service, spoken to over checked exchanges. Safe to share between threads; close it, or use it in `with`.
+
+    `base_url` and `token` default to PLIMSOLL_URL and PLIMSOLL_TOKEN; the other options are `ClientOptions`. Raises
+    InvalidOption.
+
+    Nothing is ever sent twice: no method retries, and errors say by `not_dispatched` whether a caller safely may.
+    """
+
+    def __init__(
+        self, base_url: str | None = None, token: str | None = None, **how: Unpack[ClientOptions]
+    ) -> None:
+        self._options = options(base_url, token, **how)
+        self._core = Core(self._options)
+        self._transport: httpx2.BaseTransport = SyncTransport(self._options)
+
+    @override
+    def __repr__(self) -> str:
+        return f"Client({self._options.origin!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Runs that are under way elsewhere fail without a mark."""
+        self._transport.close()
+
+    def run_javascript(self, code: str, **how: Unpack[RunOptions]) -> Run:
+        """Run JavaScript once and return its checked result; a non-zero exit is a result, not an error.
+
+        `floor` is the weakest wall accepted (`process`, `container`, `kernel`, `vm`; None: any), `timeout` the program's
+        own seconds. Raises Refusal's kinds, TransportError's and DataLoss's.
+        """
+        return self._send(self._core.script(JavaScript(code), **how))
+
+    def run_python(self, code: str, **how: Unpack[RunOptions]) -> Run:
+        """Run Python once; as `run_javascript`. A service without Python answers Unsupported, marked."""
+        return self._send(self._core.script(Python(code), **how))
+
+    def describe(self) -> DescribeBody:
+        """What the service serves and behind which wall. Raises ProtocolMismatch."""
+        return self._send(self._core.describe())
+
+    def get_run(self, run_id: str, *, wait: int = 0) -> RunView:
+        """One run as it stands, after at most `wait` (0 to 60) seconds. Raises NotFound."""
+        return self._send(self._core.get_run(run_id, wait))
+
+    def record(self, run_id: str) -> RunRecord:
+        """A finished run's record, its own digest recomputed. Raises NotFound."""
+        return self._send(self._core.record(run_id))
+
+    def runs(self, *, limit: int | None = None, cursor: str | None = None) -> RunPage:
+        """A page of the caller's runs, newest first; `cursor` is the page before's `next_cursor`."""
+        return self._send(self._core.runs(limit, cursor))
+
+    def evidence(self, sha256: str) -> EvidenceBody:
+        """The facts behind an `evidence_sha256`, the digest recomputed. Raises NotFound, EvidenceMismatch."""
+        return self._send(self._core.evidence(sha256))
+
+    def _send(self, prepared: Prepared[T]) -> T:
+        progress = Progress()
+        token = DEADLINE.set(time.monotonic() + self._options.deadline_s)
+        try:
+            received = self._exchange(prepared, progress)
+        except PlimsollError as error:
+            error.request_id = prepared.request_id
+            raise
+        except FAILURES as error:
+            raise failure(error, progress, prepared) from None
+        finally:
+            DEADLINE.reset(token)
+        return core.check(prepared, received)
+
+    def _exchange(self, prepared: Prepared[Any], progress: Progress) -> Received:
+        request = http_request(prepared, self._options, lambda name, _: progress.event(name))
+        sent = unix_ms()
+        progress.handed_over()
+        response = self._transport.handle_request(request)
+        try:
+            head, collected = head_of(response), Collected()
+            check_head(head)
+            for part in response.iter_raw():
+                collected.add(part)
+        finally:
+            response.close()
+        return Received(head, collected.body(), sent, unix_ms())
