@@ -1,6 +1,6 @@
 """Refusals as answers: for ASGI code, for routes, and in place of the framework's own error pages."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +17,7 @@ from plimsoll.contract.refusals import Code, Reason, Refusal, Refused, invalid
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Handler = Callable[[Request, Exception], Awaitable[Response]]
+Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 
 INTERNAL = Refusal(Code.INTERNAL, "Something of ours failed; whether anything ran is not known")
 _NOT_FOUND = Refusal(Code.NOT_FOUND, "Nothing is here", Reason.REQUEST)

@@ -62,6 +62,7 @@ class Protocol(H11Protocol):
         self._wait, self._timer = Wait.NOTHING, _Timer(self.loop)
         self._stall, self._unsent = _Timer(self.loop), 0
         self._searched = 0
+        self._request_id: str | None = None
         self._body_bytes = self._body_chunks = 0
         self._body_since = 0.0
         self._dropped: int | None = None
@@ -126,7 +127,7 @@ class Protocol(H11Protocol):
             while self._step():
                 pass
         except h11.RemoteProtocolError:
-            self._refuse(_MALFORMED, self._request_id())
+            self._refuse(_MALFORMED)
         self._watch()
 
     def _step(self) -> bool:
@@ -155,8 +156,9 @@ class Protocol(H11Protocol):
         refusal = self._standing or (
             head.too_long(self.limits) if end is None else head.inspect_head(data[:end], self.limits)
         )
+        self._request_id = read_raw_request_id(data[:end])
         if refusal is not None:
-            self._refuse(refusal, read_raw_request_id(data[:end]))
+            self._refuse(refusal)
         return refusal is None
 
     def _begin(self, event: h11.Request) -> None:
@@ -191,7 +193,7 @@ class Protocol(H11Protocol):
         self._body_bytes += len(event.data)
         self._body_chunks += event.chunk_start
         if self._body_bytes > self.limits.body_bytes or self._body_chunks > self.limits.body_chunks:
-            self._refuse(self._too_large(), self._request_id())
+            self._refuse(self._too_large())
             return
         self.cycle.body += event.data
         if len(self.cycle.body) > HIGH_WATER_LIMIT:
@@ -223,7 +225,7 @@ class Protocol(H11Protocol):
         if self._wait is not Wait.HEAD:
             self._wait = Wait.HEAD
             seconds = self.limits.drain_s if self._standing else self.limits.head_s
-            self._timer.start(seconds, lambda: self._refuse(self._standing or _LATE_HEAD, None))
+            self._timer.start(seconds, lambda: self._refuse(self._standing or _LATE_HEAD))
 
     def _watch_body(self) -> None:
         if self._wait is not Wait.BODY:
@@ -240,7 +242,7 @@ class Protocol(H11Protocol):
         age = self.loop.time() - self._body_since
         slow = age > self.limits.body_grace_s and self._body_bytes < age * self.limits.body_rate
         if slow or age > self.limits.body_s:
-            self._refuse(_LATE_BODY, self._request_id())
+            self._refuse(_LATE_BODY)
         else:
             self._timer.start(self._body_tick(), self._check_body)
 
@@ -271,7 +273,7 @@ class Protocol(H11Protocol):
         self.server_state.total_requests += 1
         if self._dropped is not None or self.transport.is_closing():
             return
-        self._wait = Wait.NOTHING
+        self._wait, self._request_id = Wait.NOTHING, None
         self._timer.cancel()
         self.flow.resume_reading()
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
@@ -290,11 +292,7 @@ class Protocol(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle
         return None if cycle is None or cycle.response_complete else cycle
 
-    def _request_id(self) -> str | None:
-        sent = read_request_id(self.headers)
-        return sent if isinstance(sent, str) else None
-
-    def _refuse(self, refusal: Refusal, request_id: str | None) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         """Answer here, whatever the application is doing; it sees a caller that has gone."""
         if (cycle := self._active()) is not None:
             cycle.disconnected = True
@@ -302,7 +300,7 @@ class Protocol(H11Protocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        status, headers, body = logged_problem(refusal, request_id or new_request_id())
+        status, headers, body = logged_problem(refusal, self._request_id or new_request_id())
         lines = [b"%s: %s\r\n" % header for header in (*headers, CLOSE)]
         start = b"HTTP/1.1 %d %s\r\n" % (status, STATUS_PHRASES[status])
         self.transport.write(b"".join((start, *lines, b"\r\n", body)))
