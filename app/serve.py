@@ -9,6 +9,7 @@
 import argparse
 import asyncio
 import ctypes
+import os
 import signal
 import socket
 import sys
@@ -121,7 +122,13 @@ async def _serve(
 
     def ready() -> None:
         ending.listen_for_signals()
-        event(logger, "serving", address=_where(sockets[0]), providers=",".join(settings.providers))
+        event(
+            logger,
+            "serving",
+            address=_where(sockets[0]),
+            providers=",".join(settings.providers),
+            pid=os.getpid(),
+        )
         if door:
             door.watch(ending.begin)
             door.say({"ready": True, "socket": sockets[0].getsockname(), "version": VERSION})

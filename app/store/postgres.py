@@ -16,8 +16,8 @@ from migrations import HEAD
 T = TypeVar("T")
 
 POOL = 16
-WAIT_S = 5
-"""For a connection of the pool, and for a new one to be made."""
+CONNECT_S = 5
+POOL_WAIT_S = 10
 STATEMENT_S = 10
 _MIGRATING = 0x706C696D736F6C6C
 """Key of the advisory lock: the first eight letters of our name."""
@@ -32,9 +32,9 @@ def engine_for(url: sa.URL) -> AsyncEngine:
         hide_parameters=True,
         pool_size=POOL,
         max_overflow=0,
-        pool_timeout=WAIT_S,
+        pool_timeout=POOL_WAIT_S,
         connect_args={
-            "timeout": WAIT_S,
+            "timeout": CONNECT_S,
             "command_timeout": STATEMENT_S,
             "server_settings": {"synchronous_commit": "on", "application_name": "plimsoll"},
         },
