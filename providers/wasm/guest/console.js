@@ -78,26 +78,32 @@
         return into;
     }
 
+    const isTold = (key) => key === "name" || key === "message" || key === "stack";
     const isIndex = (key) => typeof key === "string" && Str(key >>> 0) === key;
 
-    function elements(value, length, state) {
-        const into = [];
-        let holes = 0, shown = 0, i = 0;
-        const gap = () => { if (holes) push(into, `<${holes} empty item${holes > 1 ? "s" : ""}>`); holes = 0; };
-        for (; i < length && shown < ITEMS; i++) {
-            if (!hasOwn(value, i)) {
-                // A sparse array may claim four thousand million holes: one look says whether anything follows.
-                const rest = holes < 1000 ? null : ownKeys(value);
-                if (rest && !isIndex(rest[rest.length - 2] ?? "")) { holes += length - i; i = length; break; }
-                holes++;
-                if (holes > 100000) break;
-                continue;
-            }
-            gap();
-            push(into, property(value, `${i}`, state, true));
-            shown++;
+    // Where the next item of an array is, from `i` on. Looking is cheap while holes are few; after that the list of keys
+    // is asked for, once: a sparse array may claim four thousand million of them.
+    function nextItem(value, i, length, sparse) {
+        for (let looked = 0; i < length && !hasOwn(value, i); i++) {
+            if (looked++ < 1000) continue;
+            sparse.keys ??= ownKeys(value);
+            const { keys } = sparse;
+            while (sparse.at < keys.length && isIndex(keys[sparse.at]) && Num(keys[sparse.at]) < i) sparse.at++;
+            return sparse.at < keys.length && isIndex(keys[sparse.at]) ? Num(keys[sparse.at]) : length;
         }
-        gap();
+        return i;
+    }
+
+    function elements(value, length, state) {
+        const into = [], sparse = { keys: undefined, at: 0 };
+        let i = 0;
+        while (i < length && into.length < ITEMS) {
+            const next = nextItem(value, i, length, sparse);
+            if (next > i) push(into, `<${next - i} empty item${next - i > 1 ? "s" : ""}>`);
+            if (next < length && into.length < ITEMS) push(into, property(value, `${next}`, state, true));
+            else if (next < length) { i = next; break; }
+            i = next + 1;
+        }
         if (i < length) push(into, `... ${length - i} more item${length - i > 1 ? "s" : ""}`);
         return properties(value, state, into, isIndex);
     }
@@ -120,7 +126,7 @@
     }
 
     function describeError(error, state) {
-        const extra = properties(error, state, []);
+        const extra = properties(error, state, [], isTold);
         const cause = getOwnPropertyDescriptor(error, "cause");
         if (cause && !cause.enumerable && "value" in cause) push(extra, `[cause]: ${show(cause.value, state)}`);
         const errors = getOwnPropertyDescriptor(error, "errors");

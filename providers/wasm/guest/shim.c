@@ -142,7 +142,8 @@ static bool is_memory_error(JSValueConst error)
     if (!JS_IsObject(error)) return JS_IsNull(error) || JS_IsUninitialized(error);
     JSValue message = JS_GetPropertyStr(ctx, error, "message");
     const char *text = JS_IsString(message) ? JS_ToCString(ctx, message) : NULL;
-    return !text || !strcmp(text, "out of memory");
+    /* The second is what QuickJS says when there is no memory for the first. */
+    return !text || !strcmp(text, "out of memory") || !strcmp(text, "Invalid error message");
 }
 
 static int fail(JSValueConst error)
@@ -238,7 +239,10 @@ enum { WASI_OK = 0, WASI_EBADF = 8, WASI_ENOSYS = 52 };
 
 int WASI(clock_time_get)(int clock, int64_t precision, int time)
 {
-    *(int64_t *)(intptr_t)time = live ? host_now() * 1000 : 0;
+    static int64_t origin; /* clocks other than the wall clock begin when they are first read */
+    int64_t now = live ? host_now() * 1000 : 0;
+    if (clock && !origin) origin = now;
+    *(int64_t *)(intptr_t)time = clock ? now - origin : now;
     return WASI_OK;
 }
 

@@ -112,6 +112,7 @@ PRINTED = {
     "[1,,,2]": "[ 1, <2 empty items>, 2 ]",
     "[,'a']": "[ <1 empty item>, 'a' ]",
     "new Array(4e9)": "[ <4000000000 empty items> ]",
+    "Object.assign([], {4294967294: 1, 5000: 2, x: 3})": "[ <5000 empty items>, 2, <4294962293 empty items>, 1, x: 3 ]",
     "[\"it's\", 'a\"b', 'a\\nb']": "[ \"it's\", 'a\"b', 'a\\nb' ]",
     "{a: {b: {c: {}}}}": "{ a: { b: { c: {} } } }",
     "{a: {b: {c: {d: 1}}}}": "{ a: { b: { c: [Object] } } }",
@@ -162,6 +163,19 @@ def test_an_error_is_printed_with_its_stack_and_its_cause(printed: Printed) -> N
     text = printed("console.log(new Error('outer', {cause: new TypeError('inner')}))")
     assert text.startswith("Error: outer\n    at ")
     assert "[cause]: TypeError: inner" in text
+
+
+@pytest.mark.component("wasm")
+def test_an_error_class_of_the_program_shows_what_it_adds(printed: Printed) -> None:
+    text = printed("class Odd extends Error { name = 'Odd'; code = 7 } console.log(new Odd('why'))")
+    assert text.startswith("Odd: why\n    at ")
+    assert text.endswith(" { code: 7 }\n")
+
+
+@pytest.mark.component("wasm")
+def test_performance_now_counts_from_its_first_reading(printed: Printed) -> None:
+    text = printed("const a = performance.now(), b = performance.now(); console.log(a, b >= a, b < 10_000)")
+    assert text == "0 true true\n"
 
 
 @pytest.mark.component("wasm")

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from providers.wasm.vm import (
     MIB,
     STDERR,
     STDOUT,
+    THREAD_STACK_BYTES,
     Ending,
     Engine,
     EngineConfig,
@@ -166,6 +168,8 @@ def test_a_deadline_of_one_run_never_ends_the_next(run: Run) -> None:
         "class A extends Array {}; for (let a = new A();;) a.push(new A(1000).fill(0))",
         "await (async () => { const a = []; for (;;) a.push(await {}) })()",
         "let o = {}; for (;;) o = {o}",
+        "await Promise.all(Array.from({length: 1e5}, (_, i) => Promise.reject(i)))",
+        "'a'.repeat(1e6).replace(/a/g, '$&'.repeat(100))",
     ],
 )
 def test_a_program_that_memory_ends_is_137(run: Run, source: str) -> None:
@@ -394,6 +398,18 @@ def test_the_process_keeps_to_the_memory_cap(run: Run) -> None:
     for _ in range(5):
         run("const a = []; for (;;) a.push(new Uint8Array(1e6).fill(1))")
     assert resident() - before < CONFIG.memory_bytes + 8 * MIB
+
+
+def test_it_works_on_a_thread_with_the_stack_it_asks_for(run: Run) -> None:
+    results: list[VmResult] = []
+    before = threading.stack_size(THREAD_STACK_BYTES)
+    try:
+        thread = threading.Thread(target=lambda: results.append(run("JSON.parse('['.repeat(1e6))")))
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert results[0].ending is Ending.STACK
 
 
 def test_it_works_in_a_fork_of_a_warm_parent(code: bytes) -> None:
