@@ -82,6 +82,19 @@ class NotStarted(Exception):
     """No code left this process for the run, and none will. Only the provider's own side may say so, and only before Begun."""
 
 
+class Lost(Exception):
+    """The provider lost something that only a fresh process can have again: this one ends, and is started anew."""
+
+
+class ProviderFault(Exception):
+    """The provider cannot get ready; `code` is the required fact that is missing."""
+
+    def __init__(self, code: str) -> None:
+        """Keep the code."""
+        super().__init__(code)
+        self.code = code
+
+
 class Provider(Protocol):
     """One kind of wall. `close` may be called at any time, also when `open` failed."""
 
@@ -101,11 +114,14 @@ class Provider(Protocol):
         ...
 
     async def open(self, dropped: Callable[[str], None]) -> None:
-        """Get ready. `dropped(fault)` is called later, at once, whenever a required fact is seen to be gone."""
+        """Get ready. `dropped(fault)` is called later, at once, whenever a required fact is seen to be gone.
+
+        Raises ProviderFault or Lost.
+        """
         ...
 
     async def collect(self) -> Findings:
-        """Look at the wall now, as well as can be."""
+        """Look at the wall now, as well as can be. Raises Lost."""
         ...
 
     def run(self, order: Order) -> AsyncIterator[Step]:

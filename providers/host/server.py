@@ -80,17 +80,18 @@ class Host:
         self._runs: set[asyncio.Task[None]] = set()
 
     async def serve(self, wire_of: Callable[[Callable[[dict[str, Any], bytes], None]], Wire]) -> None:
-        """Serve until the peer is gone, then end every run and close the provider."""
+        """Serve until the peer or the provider is gone, then end every run and close the provider."""
         wire = self._wire = wire_of(self._frame)
         self._wall.changed = self._push
-        watch = asyncio.create_task(self._wall.watch())
+        self._push()
+        watch, gone = asyncio.create_task(self._wall.watch()), asyncio.create_task(wire.gone.wait())
         try:
-            self._push()
-            await wire.gone.wait()
+            await asyncio.wait((watch, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (watch, *self._runs):
+            tasks = (watch, gone, *self._runs)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(watch, *self._runs, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             wire.close()
             async with asyncio.timeout(_CLOSE_S):
                 await self._provider.close()

@@ -19,7 +19,7 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Fact, Health
 from providers.host.process import is_dumpable
-from providers.seam import CEILINGS, Findings, Observation, Provider
+from providers.seam import CEILINGS, Findings, Lost, Observation, Provider, ProviderFault
 
 OPEN_S: Final = 90.0
 """How long a provider may take to get ready: it may have to compile its guest first."""
@@ -57,7 +57,7 @@ class Wall:
         self._look_now = asyncio.Event()
 
     async def watch(self) -> None:
-        """Open the provider, look, and look again every interval and soon after a drop. Ends only by cancellation."""
+        """Open the provider, look, and look again every interval and soon after a drop. Raises Lost."""
         fault = await self._open()
         while True:
             self._look_now.clear()
@@ -91,15 +91,20 @@ class Wall:
         try:
             async with asyncio.timeout(OPEN_S):
                 await self._from.open(self.dropped)
-        except Exception as error:  # noqa: BLE001  # whatever went wrong, the answer is that nothing is served
-            code = getattr(error, "code", None)
-            return code if isinstance(code, str) else "provider_not_ready"
+        except Lost:
+            raise
+        except ProviderFault as fault:
+            return fault.code
+        except Exception:  # noqa: BLE001  # whatever went wrong, the answer is that nothing is served
+            return "provider_not_ready"
         return None
 
     async def _look(self) -> Findings:
         try:
             async with asyncio.timeout(LOOK_S):
                 return await self._from.collect()
+        except Lost:
+            raise
         except Exception:  # noqa: BLE001  # a look that fails is a missing fact
             return Findings(Tier.NONE, (), ("evidence_failed",))
 

@@ -1,0 +1,288 @@
+"""The host's end of one runner: hands it code, counts and judges what comes back, and kills it.
+
+The runner is not to be believed (S11). The host owns the deadline: at deadline + 100 ms it kills, whatever was said. It counts
+output itself. It takes an end only for the run that is going on, and "the deadline passed" only after it did. A frame that is
+too long, out of place, ill-formed or of another run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end
+this runner's own run, which then may have run.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final
+
+from plimsoll.contract.results import EXIT_CANCELLED, EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
+from plimsoll.contract.worker import Out
+from providers.seam import Break, Finish, Meter, Stream
+from providers.wasm.forks import Forked
+from providers.wasm.protocol import (
+    END,
+    ENDINGS,
+    RUN,
+    Kind,
+    Piece,
+    ProtocolError,
+    Reader,
+    frame,
+    pieces_of,
+)
+
+KILL_GRACE_S: Final = 0.1
+"""How long after its deadline a run may still answer for itself."""
+_CHUNK: Final = 256 * 1024
+_STREAMS: Final[dict[int, Stream]] = {1: "stdout", 2: "stderr"}
+
+
+class RunnerGone(Exception):
+    """The runner is dead and not a byte of the code was handed over."""
+
+
+class State(StrEnum):
+    """What a runner is doing, as the host knows it."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    RUNNING = "running"
+    DEAD = "dead"
+
+
+class Course:
+    """One run on one runner: its steps as they come. Ends with exactly one `Finish` or `Break`."""
+
+    __slots__ = ("_meter", "_steps", "deadline_ns", "ended", "number")
+
+    def __init__(self, number: int, deadline_ns: int, cap: int) -> None:
+        """Nothing has come yet."""
+        self.number = number
+        self.deadline_ns = deadline_ns
+        self.ended = False
+        self._meter = Meter(cap)
+        self._steps: asyncio.Queue[Out | Finish | Break] = asyncio.Queue()
+
+    async def next(self) -> Out | Finish | Break:
+        """The next step. Always comes: the runner's kill timer sees to it."""
+        return await self._steps.get()
+
+    def output(self, piece: Piece) -> bool:
+        """Count and keep one piece of output; whether it was a flood."""
+        stream = _STREAMS[piece[0]]
+        kept = self._meter.take(stream, piece[1])
+        if kept:
+            self._steps.put_nowait(Out(stream, kept))
+        return self._meter.flooded
+
+    def finish(
+        self,
+        exit_code: int,
+        *,
+        flags: int = 0,
+        timed_out: bool = False,
+        oom_killed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """The end; a later one is ignored."""
+        out = bool(flags & 1) or self._meter.truncated("stdout")
+        err = bool(flags & 2) or self._meter.truncated("stderr")
+        self._end(Finish(exit_code, timed_out, oom_killed, cancelled, out, err))
+
+    def break_off(self, cause: str) -> None:
+        """No end to be had."""
+        self._end(Break(cause))
+
+    def _end(self, step: Finish | Break) -> None:
+        if not self.ended:
+            self.ended = True
+            self._steps.put_nowait(step)
+
+
+class Runner:
+    """One runner process. `on_dead` is called once, when it is to be used no more; it is then surely killed."""
+
+    def __init__(self, forked: Forked, on_dead: Callable[["Runner"], None]) -> None:
+        """Own the descriptors of `forked`; read from now on."""
+        self.pid = forked.pid
+        self.tenant: str | None = None
+        self.runs = 0
+        self.idle_since = 0.0
+        self.state = State.STARTING
+        self.course: Course | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sock = forked.sock
+        self._pidfd = forked.pidfd
+        self._on_dead = on_dead
+        self._reader = Reader()
+        self._unsent = b""
+        self._kill_timer: asyncio.TimerHandle | None = None
+        self._hello: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self.ended = asyncio.Event()
+        self._sock.settimeout(0)
+        self._loop.add_reader(self._sock, self._readable)
+        self._loop.add_reader(self._pidfd, self._collect)
+
+    async def hello(self) -> dict[str, Any]:
+        """What it reports of its confinement, once. Raises RunnerGone."""
+        return await self._hello
+
+    # --- a run ----------------------------------------------------------------------------------------------------
+
+    def begin(self, number: int, source: bytes, *, timeout_ms: int, memory_bytes: int, cap: int) -> Course:
+        """Hand one program over; its deadline runs from now. Raises RunnerGone when not a byte of it left."""
+        if self.state is not State.IDLE:
+            raise RunnerGone
+        deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+        order = frame(Kind.RUN, number, RUN.pack(deadline_ns, memory_bytes, cap) + source)
+        try:
+            sent = self._sock.send(order)
+        except BlockingIOError:
+            sent = 0
+        except OSError as failure:
+            self.kill("runner_died")
+            raise RunnerGone from failure
+        self.runs += 1
+        self.state = State.RUNNING
+        course = self.course = Course(number, deadline_ns, cap)
+        self._kill_timer = self._loop.call_later(timeout_ms / 1000 + KILL_GRACE_S, self._overdue)
+        if sent < len(order):
+            self._unsent = order[sent:]
+            self._loop.add_writer(self._sock, self._writable)
+        return course
+
+    def cancel(self, course: Course) -> None:
+        """End this run as cancelled, and the runner with it; a run that has ended is left alone."""
+        if self.course is course:
+            self.course.finish(EXIT_CANCELLED, cancelled=True)
+            self.kill("cancelled")
+
+    def _overdue(self) -> None:
+        if self.course is not None:
+            self.course.finish(EXIT_DEADLINE, timed_out=True)
+            self.kill("overdue")
+
+    # --- what comes back ------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.kill("runner_died")
+            return
+        try:
+            for kind, number, payload in self._reader.feed(data):
+                self._take(kind, number, payload)
+                if self.state is State.DEAD:
+                    return
+        except ProtocolError:
+            self.kill("runner_protocol")
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == Kind.HELLO and self.state is State.STARTING and not self._hello.done():
+            self._hello.set_result(_report(payload))
+            return
+        course = self.course
+        if course is None or self.state is not State.RUNNING or number != course.number:
+            raise ProtocolError("out of place")
+        if kind == Kind.OUT:
+            self._output(course, payload)
+        elif kind == Kind.END:
+            self._end(course, payload)
+        else:
+            raise ProtocolError("kind")
+
+    def _output(self, course: Course, payload: bytes) -> None:
+        for piece in pieces_of(memoryview(payload)):
+            if course.output(piece):
+                course.finish(EXIT_FLOOD)
+                self.kill("flood")
+                return
+
+    def _end(self, course: Course, payload: bytes) -> None:
+        """Judge an end, then be free for the next run."""
+        if len(payload) < END.size or self._unsent:
+            raise ProtocolError("end")
+        ending, exit_code, flags = END.unpack_from(payload)
+        if ending >= len(ENDINGS):
+            raise ProtocolError("end")
+        self._output(course, payload[END.size :])
+        match ENDINGS[ending]:
+            case "finished":
+                course.finish(exit_code, flags=flags)
+            case "deadline" if time.monotonic_ns() >= course.deadline_ns:
+                course.finish(EXIT_DEADLINE, flags=flags, timed_out=True)
+            case "memory":
+                course.finish(EXIT_MEMORY, flags=flags, oom_killed=True)
+            case "flood":
+                course.finish(EXIT_FLOOD, flags=flags)
+            case "stack" | "host_calls":
+                course.finish(1, flags=flags)
+            case "trap":
+                course.finish(1, flags=flags)
+                self.kill("trap")  # the engine failed in a way that has no name: not to be used again
+            case _:
+                raise ProtocolError("end")
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
+            self._kill_timer = None
+        self.course = None
+        if self.state is State.RUNNING:
+            self.state = State.IDLE
+
+    def _writable(self) -> None:
+        try:
+            sent = self._sock.send(self._unsent)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.kill("runner_died")
+            return
+        self._unsent = self._unsent[sent:]
+        if not self._unsent:
+            self._loop.remove_writer(self._sock)
+
+    # --- its end --------------------------------------------------------------------------------------------------
+
+    def kill(self, cause: str) -> None:
+        """SIGKILL, through the descriptor that can mean no other process. A run without an end breaks with `cause`."""
+        if self.state is State.DEAD:
+            return
+        self.state = State.DEAD
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        if self.course is not None:
+            self.course.break_off(cause)
+        self._rest()
+        if not self._hello.done():
+            self._hello.set_exception(RunnerGone())
+            self._hello.exception()  # whoever waits gets it; if nobody does, nothing is lost
+        self._on_dead(self)
+
+    def _collect(self) -> None:
+        """The process is gone from the machine."""
+        self.kill("runner_died")
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.ended.set()
+
+
+def _report(payload: bytes) -> dict[str, Any]:
+    try:
+        report = json.loads(payload)
+    except ValueError as error:
+        raise ProtocolError("hello") from error
+    if not isinstance(report, dict):
+        raise ProtocolError("hello")
+    return report

@@ -1,0 +1,174 @@
+"""Runners, kept and made so that a reserved slot never waits for another run.
+
+- a runner serves one tenant until it is replaced (S12): a run gets an idle runner of its tenant, or one that never ran
+- two never-used runners a processor are kept; beyond them they are forked on demand (3 ms), and there are always enough,
+  because the host never runs more than its slots at once
+- an idle runner of a tenant is let go after ten seconds, or when its place is needed, or after a thousand runs
+- a runner that does not report a whole confinement is never used, and that is said at once
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from providers.seam import NotStarted
+from providers.wasm.forks import ForkFailed, ForkServer
+from providers.wasm.handle import Runner, RunnerGone, State
+
+RUNS_EACH: Final = 1_000
+IDLE_S: Final = 10.0
+_HELLO_S: Final = 5.0
+_TRIES: Final = 3
+_PAUSE_S: Final = 0.2
+_END_S: Final = 1.0
+
+Check = Callable[[Runner, Mapping[str, Any]], str | None]
+"""The fault that a runner's report or looks show, or None."""
+
+
+class Pool:
+    """Owns every runner. Use as an async context manager, from one event loop."""
+
+    def __init__(
+        self,
+        forks: ForkServer,
+        *,
+        slots: int,
+        check: Check,
+        dropped: Callable[[str], None],
+        spare: int | None = None,
+        runs_each: int = RUNS_EACH,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        """`dropped(fault)` is told about every runner that is not confined as it must be."""
+        self._forks = forks
+        self._spare = min(slots, 2 * (os.cpu_count() or 1) if spare is None else spare)
+        self._most = slots + self._spare
+        self._check = check
+        self._dropped = dropped
+        self._runs_each = runs_each
+        self._idle_s = idle_s
+        self._all: set[Runner] = set()
+        self._ending: set[Runner] = set()
+        self._fresh: list[Runner] = []
+        self._idle: list[Runner] = []
+        """Idle runners with a tenant, longest idle first."""
+        self._wanted = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def runners(self) -> frozenset[Runner]:
+        """All that are alive."""
+        return frozenset(self._all)
+
+    async def __aenter__(self) -> Self:
+        """Start keeping spare runners."""
+        self._wanted.set()
+        self._keeper = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End every runner and wait until each is gone."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        for runner in list(self._all):
+            runner.kill("closing")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                for runner in list(self._ending):
+                    await runner.ended.wait()
+
+    # --- for a run ------------------------------------------------------------------------------------------------
+
+    async def acquire(self, tenant: str) -> Runner:
+        """An idle runner for `tenant`, now its own. Raises NotStarted when there is no process to be had."""
+        runner = self._of(tenant) or (self._fresh.pop() if self._fresh else None)
+        self._wanted.set()
+        if runner is None:
+            self._make_room()
+            runner = await self._fork_surely()
+        runner.tenant = tenant
+        return runner
+
+    def release(self, runner: Runner) -> None:
+        """The run is over, or given up: then the runner is too."""
+        if runner.state is State.RUNNING:
+            runner.kill("given_up")
+        if runner.state is State.DEAD:
+            return
+        if runner.runs >= self._runs_each:
+            runner.kill("retired")
+            return
+        runner.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(runner)
+        self._wanted.set()
+
+    def _of(self, tenant: str) -> Runner | None:
+        """The runner of this tenant that ran last: its pages are warm."""
+        for at in range(len(self._idle) - 1, -1, -1):
+            if self._idle[at].tenant == tenant:
+                return self._idle.pop(at)
+        return None
+
+    def _make_room(self) -> None:
+        """Let the longest idle runner go when another would be one too many."""
+        while self._idle and len(self._all) >= self._most:
+            self._idle[0].kill("replaced")
+
+    async def _fork_surely(self) -> Runner:
+        for _ in range(_TRIES):
+            with contextlib.suppress(ForkFailed, RunnerGone, TimeoutError):
+                return await self.fork()
+        raise NotStarted
+
+    # --- runners --------------------------------------------------------------------------------------------------
+
+    async def fork(self) -> Runner:
+        """A new runner, confined and checked. Raises ForkFailed, RunnerGone, TimeoutError."""
+        runner = Runner(await self._forks.fork(), self._dead)
+        self._all.add(runner)
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                report = await runner.hello()
+            fault = self._check(runner, report)
+        except BaseException:
+            runner.kill("unready")
+            raise
+        if fault is not None:
+            runner.kill("unconfined")
+            self._dropped(fault)
+            raise RunnerGone
+        runner.state = State.IDLE
+        return runner
+
+    def _dead(self, runner: Runner) -> None:
+        self._all.discard(runner)
+        for row in (self._fresh, self._idle):
+            if runner in row:
+                row.remove(runner)
+        self._ending.add(runner)
+        self._wanted.set()
+
+    async def _keep(self) -> None:
+        """Fork spares when some were taken, let idle ones go when they are old."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._idle_s / 4):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            self._trim()
+            try:
+                while len(self._fresh) < self._spare and len(self._all) < self._most:
+                    self._fresh.append(await self.fork())
+            except (ForkFailed, RunnerGone, TimeoutError):
+                await asyncio.sleep(_PAUSE_S)
+                self._wanted.set()
+
+    def _trim(self) -> None:
+        self._ending = {runner for runner in self._ending if not runner.ended.is_set()}
+        old = asyncio.get_running_loop().time() - self._idle_s
+        while self._idle and self._idle[0].idle_since < old:
+            self._idle[0].kill("idle")

@@ -1,0 +1,88 @@
+"""Frames between the host and one runner: `u32 length of the payload | u8 kind | u64 run number | payload`, big-endian.
+
+    host -> runner   RUN    u64 deadline (monotonic ns) | u32 memory bytes | u32 output cap | source
+    runner -> host   HELLO  JSON: what it found of its own confinement
+                     OUT    pieces: u8 stream (1, 2) | u32 length | bytes, …
+                     END    u8 ending | u8 exit code | u8 flags (1 stdout cut, 2 stderr cut) | pieces
+
+Small outputs come inside END, so a short run is one frame there and one back. No JSON and no objects on that path. Pure.
+The host believes nothing here that it can decide itself: see `handle.py`.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+HEADER: Final = struct.Struct(">IBQ")
+RUN: Final = struct.Struct(">QII")
+END: Final = struct.Struct(">BBB")
+PIECE: Final = struct.Struct(">BI")
+
+MOST_TO_HOST: Final = 256 * 1024
+MOST_TO_RUNNER: Final = 1024 * 1024
+
+ENDINGS: Final = ("finished", "deadline", "memory", "flood", "stack", "host_calls", "cancelled", "trap")
+"""By number in END. Append only; the words are `vm.Ending`'s."""
+
+Piece = tuple[int, bytes]
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    HELLO = 1
+    RUN = 2
+    OUT = 3
+    END = 4
+
+
+class ProtocolError(Exception):
+    """The runner broke the framing: it is not to be believed any more."""
+
+
+def frame(kind: Kind, number: int, payload: bytes) -> bytes:
+    """One frame."""
+    return HEADER.pack(len(payload), kind, number) + payload
+
+
+def pieces_bytes(pieces: list[Piece]) -> bytes:
+    """Pieces of output as part of a payload."""
+    return b"".join(PIECE.pack(stream, len(data)) + data for stream, data in pieces)
+
+
+def pieces_of(payload: memoryview) -> Iterator[Piece]:
+    """The pieces in a payload. Raises ProtocolError."""
+    at = 0
+    while at < len(payload):
+        if at + PIECE.size > len(payload):
+            raise ProtocolError("piece")
+        stream, length = PIECE.unpack_from(payload, at)
+        at += PIECE.size
+        if stream not in {1, 2} or at + length > len(payload):
+            raise ProtocolError("piece")
+        yield stream, bytes(payload[at : at + length])
+        at += length
+
+
+class Reader:
+    """Frames from bytes as they arrive; a length is checked before anything is kept for it."""
+
+    def __init__(self, most: int = MOST_TO_HOST) -> None:
+        """Refuse any payload over `most` bytes."""
+        self._most = most
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """(kind, run number, payload) of every frame that is complete now. Raises ProtocolError."""
+        self._buffer += data
+        while len(self._buffer) >= HEADER.size:
+            length, kind, number = HEADER.unpack_from(self._buffer)
+            if length > self._most:
+                raise ProtocolError("length")
+            end = HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[HEADER.size : end])
+            del self._buffer[:end]
+            yield kind, number, payload

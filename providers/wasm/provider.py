@@ -1,0 +1,191 @@
+"""The wasm provider: the seam's three methods over a fork server, a pool of confined runners, and what was seen of them."""
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final, Self
+
+from plimsoll.contract.bounds import OUTPUT_CAP_BYTES, TIMEOUT_CEILING_MS
+from plimsoll.contract.requests import JavaScript, Kind
+from plimsoll.contract.worker import Environment, Out, Resources
+from providers.host.process import is_dumpable
+from providers.seam import Begun, Findings, Lost, NotStarted, Observation, Order, ProviderFault, Step
+from providers.wasm import evidence, seccomp
+from providers.wasm.forks import ForkFailed, ForkServer
+from providers.wasm.guest.pins import WASM_SHA256
+from providers.wasm.handle import KILL_GRACE_S, Course, Runner, RunnerGone
+from providers.wasm.pool import Pool
+from providers.wasm.smoke import Outcome, Try, smoke
+from providers.wasm.zygote import ZygoteSettings
+
+_MIB: Final = 1 << 20
+
+
+class WasmProvider:
+    """JavaScript in a fresh VM a run. Make it with `from_settings`, before there is an event loop."""
+
+    def __init__(
+        self, forks: ForkServer | None, *, slots: int, memory_mb: int, output_bytes: int, policy: str
+    ) -> None:
+        """Without a fork server (a machine that cannot have the filter) it opens with a fault and serves nothing."""
+        self.environments: Mapping[Kind, Environment] = {
+            Kind.JAVASCRIPT: Environment(
+                f"wasm-guest:sha256:{WASM_SHA256}",
+                f"wasm:sha256:{WASM_SHA256}",
+                TIMEOUT_CEILING_MS,
+                ("javascript",),
+            )
+        }
+        self.policy = policy
+        self.resources = Resources(memory_mb=memory_mb, output_bytes=output_bytes)
+        self._forks = forks
+        self._slots = slots
+        self._stack = AsyncExitStack()
+        self._pool: Pool | None = None
+        self._about: Mapping[str, str] = {}
+        self._smoke: Mapping[str, str] | None = None
+        self._numbers = itertools.count(1)
+        self._courses: dict[str, tuple[Runner, Course] | None] = {}
+        self._cancelled: set[str] = set()
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Fork the fork server and be its provider. Raises KeyError, ValueError, TypeError for bad settings."""
+        memory_mb = int(settings.get("memory_mb", 64))
+        slots, output_bytes = (
+            int(settings.get("slots", 32)),
+            int(settings.get("output_bytes", OUTPUT_CAP_BYTES)),
+        )
+        if not (8 <= memory_mb <= 1024 and 1 <= output_bytes <= OUTPUT_CAP_BYTES):  # noqa: PLR2004  # bounds of settings
+            raise ValueError("memory_mb or output_bytes")
+        try:
+            policy = seccomp.policy(seccomp.this_machine())
+            dumpable = settings.get("debug_dumpable") is True
+            forks = ForkServer(ZygoteSettings(str(settings["cache_dir"]), memory_mb, dumpable))
+        except seccomp.SeccompMissing:
+            policy, forks = "none", None
+        return cls(forks, slots=slots, memory_mb=memory_mb, output_bytes=output_bytes, policy=policy)
+
+    # --- the wall -------------------------------------------------------------------------------------------------
+
+    async def open(self, dropped: Callable[[str], None]) -> None:
+        """Wait for the engine and keep runners ready."""
+        if self._forks is None:
+            raise ProviderFault("seccomp_missing")
+        self._stack.push_async_callback(self._forks.close)
+        self._about = await self._forks.ready()
+        if "fault" in self._about:
+            raise ProviderFault(self._about["fault"])
+        self._forks.on_gone = lambda: dropped("fork_server_gone")
+        self._pool = await self._stack.enter_async_context(
+            Pool(self._forks, slots=self._slots, check=self._confined, dropped=dropped)
+        )
+
+    async def collect(self) -> Findings:
+        """Look at a runner made for it; the first time, break every limit in it."""
+        if self._pool is None or self._forks is None or self._forks.gone:
+            raise Lost("fork_server_gone")
+        try:
+            runner = await self._pool.fork()
+        except (ForkFailed, RunnerGone, TimeoutError):
+            return evidence.judge(self._of_engine(), self.policy)
+        try:
+            report = await runner.hello()
+            if self._smoke is None or set(self._smoke.values()) != {evidence.HELD}:
+                self._smoke = await smoke(lambda case: self._try(runner, case))
+            seen = self._of_engine() + self._of_runner(runner, report) + evidence.of_smoke(self._smoke)
+        finally:
+            runner.kill("looked_at")
+        return evidence.judge(seen, self.policy, dumpable=is_dumpable())
+
+    def _of_engine(self) -> list[Observation]:
+        limits = {
+            "memory_bytes": self.resources.memory_mb * _MIB,
+            "wasm_stack_bytes": int(self._about.get("wasm_stack_bytes", 0)),
+            "output_bytes": self.resources.output_bytes,
+            "kill_grace_ms": int(KILL_GRACE_S * 1000),
+        }
+        return evidence.of_engine(self._about, limits)
+
+    @staticmethod
+    def _of_runner(runner: Runner, report: Mapping[str, Any]) -> list[Observation]:
+        return evidence.of_report(report) + evidence.of_process(runner.pid, report)
+
+    def _confined(self, runner: Runner, report: Mapping[str, Any]) -> str | None:
+        """The fault of one runner; every runner is looked at before it is used."""
+        needs = evidence.runner_needs(self.policy, dumpable=is_dumpable())
+        return next(iter(evidence.faults_of(needs, self._of_runner(runner, report))), None)
+
+    async def _try(self, runner: Runner, case: Try) -> Outcome:
+        course = runner.begin(
+            next(self._numbers),
+            case.source.encode(),
+            timeout_ms=case.timeout_ms,
+            memory_bytes=min(case.memory_bytes, self.resources.memory_mb * _MIB),
+            cap=case.cap,
+        )
+        stdout = bytearray()
+        while isinstance(step := await course.next(), Out):
+            if step.stream == "stdout":
+                stdout += step.data
+        return Outcome(step, bytes(stdout))
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    async def run(self, order: Order) -> AsyncIterator[Step]:
+        """One program in a fresh VM, in a runner that only this tenant uses."""
+        began = time.monotonic_ns()
+        if self._pool is None or not isinstance(order.payload, JavaScript):
+            raise NotStarted
+        self._courses[order.run_id] = None
+        try:
+            runner, course = await self._begin(self._pool, order, order.payload.code.encode())
+            try:
+                yield Begun(f"wasm-vm:{secrets.token_hex(16)}", (time.monotonic_ns() - began) // 1_000_000)
+                while isinstance(step := await course.next(), Out):
+                    yield step
+            finally:
+                self._pool.release(runner)
+            yield step
+        finally:
+            del self._courses[order.run_id]
+            self._cancelled.discard(order.run_id)
+
+    async def _begin(self, pool: Pool, order: Order, source: bytes) -> tuple[Runner, Course]:
+        """Hand the code to a runner; a runner found dead before a byte left is replaced once."""
+        for _ in range(2):
+            runner = await pool.acquire(order.tenant)
+            if order.run_id in self._cancelled:
+                pool.release(runner)
+                break
+            try:
+                course = runner.begin(
+                    next(self._numbers),
+                    source,
+                    timeout_ms=order.timeout_ms,
+                    memory_bytes=self.resources.memory_mb * _MIB,
+                    cap=order.output_bytes,
+                )
+            except RunnerGone:
+                continue
+            self._courses[order.run_id] = (runner, course)
+            return runner, course
+        raise NotStarted
+
+    def cancel(self, run_id: str) -> None:
+        """Kill the runner of that run; before it has one, the run never starts."""
+        if run_id not in self._courses:
+            return
+        under_way = self._courses[run_id]
+        if under_way is None:
+            self._cancelled.add(run_id)
+        else:
+            runner, course = under_way
+            runner.cancel(course)
+
+    async def close(self) -> None:
+        """End the runners, then the fork server."""
+        await asyncio.shield(self._stack.aclose())

@@ -1,0 +1,177 @@
+"""One runner: a process forked from the fork server that confines itself for good and then runs programs, one at a time.
+
+The order is the point: nothing but its socket is open, no capability, no privilege to gain, both its threads exist, and only
+then does the filter close behind it; then it tries what must not work and reports what it found; only then does it take code.
+It holds no secret, serves one caller until it is replaced, and ends when the other end of its socket does.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import socket
+import threading
+from collections.abc import Collection
+from typing import Final
+
+from providers.host.process import die_with_parent, is_dumpable, set_dumpable
+from providers.wasm import descriptors, seccomp
+from providers.wasm.protocol import (
+    END,
+    ENDINGS,
+    HEADER,
+    MOST_TO_RUNNER,
+    RUN,
+    Kind,
+    Piece,
+    ProtocolError,
+    frame,
+    pieces_bytes,
+)
+from providers.wasm.vm import THREAD_STACK_BYTES, Engine, VmLimits, VmResult
+
+_STANDARD: Final = (0, 1, 2)
+_SEND_AT: Final = 12 * 1024
+"""Kept output is sent on from here: the guest delivers about 16 KiB at a time. What is left goes with the end."""
+_SEED_BYTES: Final = 8
+_CHUNK: Final = 64 * 1024
+_RLIMITS: Final = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16))
+_CAPABILITY_VERSION: Final = 0x20080522
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def become(
+    sock: socket.socket, engine: Engine, *, parent: int, keep: Collection[int], dumpable: bool
+) -> None:
+    """Be a runner until the end of this process. `keep` are descriptors that the engine maps memory from."""
+    status = 1
+    try:
+        _only(sock.fileno(), keep)
+        _confine(parent, dumpable=dumpable)
+        _serve(sock, engine)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _only(own: int, keep: Collection[int]) -> None:
+    """Leave nothing open but /dev/null as the standard three, `own`, and `keep`."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in _STANDARD:
+        os.dup2(null, standard)
+    descriptors.close_all_but({*_STANDARD, own, *keep})
+
+
+def _confine(parent: int, *, dumpable: bool) -> None:
+    """All that can be given up before threads exist. The environment is empty since the process was exec'd."""
+    die_with_parent()
+    if os.getppid() != parent:
+        raise ProcessLookupError
+    set_dumpable(dumpable)
+    _drop_capabilities()
+    for which, most in _RLIMITS:
+        resource.setrlimit(which, (most, most))
+
+
+def _drop_capabilities() -> None:
+    """No capability in any set, whoever the service runs as."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    if _libc.capset(header, (ctypes.c_uint32 * 6)()):
+        raise PermissionError
+
+
+def _serve(sock: socket.socket, engine: Engine) -> None:
+    """Start the two threads, close the filter, report, then let the serving thread take code."""
+    confined = threading.Event()
+    threading.stack_size(THREAD_STACK_BYTES)
+    server = threading.Thread(target=_take_runs, args=(sock, engine, confined), daemon=True)
+    server.start()
+    engine.start_ticker()
+    opened = descriptors.words(descriptors.own().values())
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    dumpable = is_dumpable()
+    machine = seccomp.this_machine()
+    seccomp.install(machine)
+    report = {
+        "machine": machine,
+        "policy": seccomp.policy(machine),
+        "probes": seccomp.probes(machine),
+        "descriptors": opened,
+        "dumpable": str(int(dumpable)),
+    }
+    sock.sendall(frame(Kind.HELLO, 0, json.dumps(report).encode()))
+    confined.set()
+    server.join()
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------
+
+
+def _take_runs(sock: socket.socket, engine: Engine, confined: threading.Event) -> None:
+    """The serving thread: one frame, one run, one answer, until the socket ends. Any failure ends the process."""
+    status = 1
+    try:
+        confined.wait()
+        while (order := _receive(sock)) is not None:
+            number, payload = order
+            sock.sendall(_run(sock, engine, number, payload))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _receive(sock: socket.socket) -> tuple[int, bytes] | None:
+    """One RUN frame; None at end of file."""
+    data = sock.recv(_CHUNK)
+    while len(data) < HEADER.size:
+        if not data:
+            return None
+        data += sock.recv(_CHUNK)
+    length, kind, number = HEADER.unpack_from(data)
+    if kind != Kind.RUN or length > MOST_TO_RUNNER:
+        raise ProtocolError("order")
+    parts, missing = [data[HEADER.size :]], HEADER.size + length - len(data)
+    while missing > 0:
+        part = sock.recv(min(missing, _CHUNK))
+        if not part:
+            return None
+        parts.append(part)
+        missing -= len(part)
+    return number, b"".join(parts)
+
+
+def _run(sock: socket.socket, engine: Engine, number: int, payload: bytes) -> bytes:
+    """Run one order; the END frame."""
+    deadline_ns, memory_bytes, cap = RUN.unpack_from(payload)
+    output = _Output(sock, number)
+    result = engine.run(
+        payload[RUN.size :],
+        deadline_ns=deadline_ns,
+        seed=os.urandom(_SEED_BYTES),
+        limits=VmLimits(memory_bytes=memory_bytes, output_cap_bytes=cap),
+        on_output=output.take,
+    )
+    return frame(Kind.END, number, _end(result) + pieces_bytes(output.waiting))
+
+
+def _end(result: VmResult) -> bytes:
+    flags = result.stdout_truncated | 2 * result.stderr_truncated
+    return END.pack(ENDINGS.index(result.ending.value), result.exit_code & 0xFF, flags)
+
+
+class _Output:
+    """Kept output on its way: sent on in good pieces, the last of it with the end."""
+
+    def __init__(self, sock: socket.socket, number: int) -> None:
+        self.waiting: list[Piece] = []
+        self._bytes = 0
+        self._sock = sock
+        self._number = number
+
+    def take(self, stream: int, data: bytes) -> bool:
+        self.waiting.append((stream, data))
+        self._bytes += len(data)
+        if self._bytes >= _SEND_AT:
+            self._sock.sendall(frame(Kind.OUT, self._number, pieces_bytes(self.waiting)))
+            self.waiting, self._bytes = [], 0
+        return True

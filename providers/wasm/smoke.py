@@ -1,0 +1,78 @@
+"""Breaks every limit for real, at every start, in a real runner: a limit that does not bite is found before a guest finds it.
+
+Each case is a program with limits lowered so that all of them together take well under half a second.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
+from providers.seam import Break, Finish
+from providers.wasm.evidence import HELD
+
+_MIB: Final = 1 << 20
+_CAP: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One program and the limits it runs under."""
+
+    source: str
+    timeout_ms: int = 1000
+    memory_bytes: int = 16 * _MIB
+    cap: int = _CAP
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went."""
+
+    step: Finish | Break
+    stdout: bytes
+
+    @property
+    def finish(self) -> Finish:
+        """The end, or one that fits nothing."""
+        return self.step if isinstance(self.step, Finish) else Finish(-1)
+
+
+RunTry = Callable[[Try], Awaitable[Outcome]]
+
+CASES: Final[dict[str, tuple[Try, Callable[[Outcome], bool]]]] = {
+    "clean": (Try("console.log(6 * 7)"), lambda it: it.stdout == b"42\n" and it.finish == Finish(0)),
+    "deadline": (
+        Try("for (;;);", timeout_ms=20),
+        lambda it: it.finish.timed_out and it.finish.exit_code == EXIT_DEADLINE,
+    ),
+    "memory": (
+        Try("const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))"),
+        lambda it: it.finish.oom_killed and it.finish.exit_code == EXIT_MEMORY,
+    ),
+    "stack": (
+        Try("try { (function f() { f() })() } catch (e) { console.log(e instanceof RangeError) }"),
+        lambda it: it.stdout == b"true\n",
+    ),
+    "output": (
+        Try("for (let i = 0; i < 100; i++) console.log('x'.repeat(99))"),
+        lambda it: len(it.stdout) == _CAP and it.finish == Finish(0, stdout_truncated=True),
+    ),
+    "flood": (
+        Try("for (;;) console.log('x'.repeat(999))"),
+        lambda it: len(it.stdout) == _CAP and it.finish.exit_code == EXIT_FLOOD,
+    ),
+}
+_RANDOM: Final = Try("console.log(Math.random())")
+_LEAVE: Final = Try("globalThis.left = 1; Array.prototype.left = 1; console.log(left)")
+_LOOK: Final = Try("console.log(typeof left, typeof [].left)")
+
+
+async def smoke(run: RunTry) -> dict[str, str]:
+    """Every case by name: `held`, or `failed`."""
+    results = {name: fits(await run(case)) for name, (case, fits) in CASES.items()}
+    first, second = await run(_RANDOM), await run(_RANDOM)
+    results["random"] = bool(first.stdout) and first.stdout != second.stdout
+    left, looked = await run(_LEAVE), await run(_LOOK)
+    results["fresh"] = left.stdout == b"1\n" and looked.stdout == b"undefined undefined\n"
+    return {name: HELD if good else "failed" for name, good in results.items()}
