@@ -1,0 +1,123 @@
+"""The tables made at once, the tables migrated, and the tables the code names are the same ones."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from app.store import revision, sqlite
+from app.store.schema import metadata
+from app.store.store import open_store
+from app.store.values import StoreUnusable
+from migrations import HEAD, configuration
+from tests.integration.store.samples import Clock
+
+
+def definitions(path: Path) -> set[tuple[str, str]]:
+    """Every table and index by name with the text that made it, white space apart."""
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT name, coalesce(sql, '') FROM sqlite_master").fetchall()
+    connection.close()
+    return {(name, "".join(text.split())) for name, text in rows}
+
+
+def migrated(path: Path) -> None:
+    with sqlite.engine_for(path).connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        revision.upgrade(connection, None)
+        connection.exec_driver_sql("COMMIT")
+
+
+def differences(connection: sa.Connection) -> list[object]:
+    context = MigrationContext.configure(connection, opts={"compare_type": True})
+    return list(compare_metadata(context, metadata))
+
+
+async def test_a_fresh_file_equals_a_migrated_one(sqlite_url: str, sqlite_path: Path, tmp_path: Path) -> None:
+    async with open_store(sqlite_url, clock=Clock()):
+        pass
+    migrated(tmp_path / "migrated.db")
+    assert definitions(sqlite_path) == definitions(tmp_path / "migrated.db")
+
+
+async def test_the_migrated_schema_is_what_the_code_names(tmp_path: Path) -> None:
+    migrated(tmp_path / "migrated.db")
+    with sqlite.engine_for(tmp_path / "migrated.db").connect() as connection:
+        assert differences(connection) == []
+
+
+async def test_the_migrated_schema_is_what_the_code_names_on_postgres(postgres_url: str) -> None:
+    engine = create_async_engine(postgres_url)
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+    await engine.dispose()
+
+
+def test_head_is_the_newest_revision(tmp_path: Path) -> None:
+    with sqlite.engine_for(tmp_path / "any.db").connect() as connection:
+        scripts = ScriptDirectory.from_config(configuration(connection))
+        assert scripts.get_heads() == [HEAD]
+
+
+async def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
+    async with open_store(database_url, clock=Clock()) as store:
+        await store._database.write(
+            lambda connection: (
+                connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")).rowcount
+            )
+        )
+    with pytest.raises(StoreUnusable, match="newer version"):
+        async with open_store(database_url, clock=Clock()):
+            pass
+
+
+async def test_a_database_of_something_else_is_refused(sqlite_url: str, sqlite_path: Path) -> None:
+    sqlite_path.parent.mkdir()
+    with sqlite3.connect(sqlite_path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    with pytest.raises(StoreUnusable, match="something else"):
+        async with open_store(sqlite_url, clock=Clock()):
+            pass
+    assert {name for name, _ in definitions(sqlite_path)} == {"theirs"}
+
+
+async def test_an_older_database_is_migrated_but_not_under_a_living_service(
+    sqlite_url: str, sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only revision there is cannot be older, so the version that looks is made to believe in a newer one."""
+    async with open_store(sqlite_url, clock=Clock()):
+        monkeypatch.setattr(sqlite, "HEAD", "0002")
+        with pytest.raises(StoreUnusable, match="another plimsolld"):
+            async with open_store(sqlite_url, clock=Clock(), sole_owner=False):
+                pass
+    async with open_store(sqlite_url, clock=Clock(), sole_owner=False):
+        pass
+
+
+def test_a_start_on_a_fresh_or_known_file_loads_no_alembic(sqlite_url: str) -> None:
+    """Importing it costs more than the start itself."""
+    program = (
+        "import asyncio, sys\n"
+        "from app.store.store import open_store\n"
+        "async def main():\n"
+        f"    async with open_store({sqlite_url!r}, clock=lambda: 1): pass\n"
+        "asyncio.run(main())\n"
+        "asyncio.run(main())\n"
+        "assert not {'alembic', 'asyncpg', 'sqlalchemy.ext.asyncio'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
