@@ -10,7 +10,7 @@ from tests.architecture.repository import files, short, text
 # Put together from pieces, so that this file does not contain what it looks for.
 _SLASH = "/"
 WORDS = (
-    *(rf"(?<![\w.\-/]){_SLASH}{folder}{_SLASH}" for folder in ("work", "root", "home", "Users")),
+    *(rf"(?<![\w.\-/]){_SLASH}{folder}{_SLASH}" for folder in ("work", "root")),
     *(r"\b" + host.replace(".", r"\.") for host in ("py" + "pi.org", "files.python" + "hosted.org")),
     *(r"\b" + host.replace(".", r"\.") for host in ("registry.npm" + "js.org", "registry.yarn" + "pkg.com")),
     *(r"\b" + host.replace(".", r"\.") for host in ("deb.deb" + "ian.org", "proxy.go" + "lang.org")),
