@@ -1,6 +1,7 @@
 """The only composition root: from settings and started provider processes to an application that owns what it opens."""
 
 import asyncio
+import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
 from app.http.answers import exception_handlers
 from app.http.middleware import Access, Authenticate, rim
-from app.identity import Caller
+from app.identity import Caller, token_sha256
 from app.log import event, failure, logger
 from app.settings import Settings
 from app.store.store import Store, open_store
@@ -48,16 +49,29 @@ def around() -> Surroundings:
 
 @dataclass(slots=True)
 class Service:
-    """The application and the handles its runner needs. `services` is None outside the lifespan."""
+    """The application and what it runs on. `services` and `store` are None outside `opened`."""
 
     settings: Settings
+    processes: Sequence[ProviderProcess]
+    surroundings: Surroundings
     app: ASGIApp = field(init=False)
     api: FastAPI = field(init=False)
     services: Services | None = None
     store: Store | None = None
 
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Services]:
+        """Own providers, database and tasks for the length of the block; serve inside it. Raises StoreError."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self._closed)
+            self.services = await _open(stack, self)
+            yield self.services
+
+    def _closed(self) -> None:
+        self.services = self.store = None
+
     def running(self) -> Services:
-        """The services; only asked for inside the lifespan."""
+        """The services. Raises Refused outside `opened`."""
         if self.services is None:
             raise Refused(Refusal(Code.UNAVAILABLE, "The service is not started.", Reason.ENVIRONMENT))
         return self.services
@@ -70,33 +84,25 @@ def create_service(
     private: Mapping[str, Caller] | None = None,
     surroundings: Surroundings | None = None,
 ) -> Service:
-    """The service over `processes`. `private` maps token digests to in-memory callers and replaces those of the database."""
-    service = Service(settings)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            service.services = await _open(stack, service, processes, surroundings or around())
-            yield
-        service.services = None
-
-    service.api = _api(service, lifespan)
+    """The service over `processes`. `private` maps tokens to in-memory callers and replaces those of the database."""
+    service = Service(settings, tuple(processes), surroundings or around())
+    service.api = _api(service)
     access = Access(
         authenticate=_authenticate(service, private),
         hosts=frozenset(allowed_hosts(settings)),
         token_hint=token_hint(settings),
         insecure=settings.insecure,
+        digest=token_sha256 if private is None else _any_digest,
     )
     service.app = rim(service.api, access)
     return service
 
 
-def _api(service: Service, lifespan: Any) -> FastAPI:
+def _api(service: Service) -> FastAPI:
     api = FastAPI(
         title="Plimsoll",
         version=VERSION,
         summary="Runs untrusted code in a sandbox and says, on every result, how strong the wall was.",
-        lifespan=lifespan,
         exception_handlers=cast("Any", exception_handlers()),
         docs_url=None,
         redoc_url=None,
@@ -108,11 +114,10 @@ def _api(service: Service, lifespan: Any) -> FastAPI:
     return api
 
 
-async def _open(
-    stack: AsyncExitStack, service: Service, processes: Sequence[ProviderProcess], surroundings: Surroundings
-) -> Services:
+async def _open(stack: AsyncExitStack, service: Service) -> Services:
+    surroundings = service.surroundings
     settings = service.settings
-    supervisors = [await stack.enter_async_context(ProviderSupervisor(each)) for each in processes]
+    supervisors = [await stack.enter_async_context(ProviderSupervisor(each)) for each in service.processes]
     store = service.store = await stack.enter_async_context(
         open_store(settings.database_url, clock=surroundings.unix_ms)
     )
@@ -160,15 +165,21 @@ def readiness(dispatcher: Dispatcher, members: Sequence[ProviderSupervisor]) -> 
     return Readiness(not pending, (*pending, *missing, *away))
 
 
-def _authenticate(service: Service, private: Mapping[str, Caller] | None) -> Authenticate:
-    async def from_memory(token_sha256: str) -> Caller | None:
-        return private.get(token_sha256) if private else None
+def _any_digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
-    async def from_database(token_sha256: str) -> Caller | None:
+
+def _authenticate(service: Service, private: Mapping[str, Caller] | None) -> Authenticate:
+    by_digest = {_any_digest(token): caller for token, caller in (private or {}).items()}
+
+    async def from_memory(digest: str) -> Caller | None:
+        return by_digest.get(digest)
+
+    async def from_database(digest: str) -> Caller | None:
         if service.store is None:
             raise Refused(DATABASE_DOWN)
         try:
-            return await service.store.callers.authenticate(token_sha256, unix_ms())
+            return await service.store.callers.authenticate(digest, unix_ms())
         except StoreError as error:
             raise Refused(DATABASE_DOWN) from error
 

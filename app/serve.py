@@ -133,9 +133,12 @@ async def _serve(
             door.watch(ending.begin)
             door.say({"ready": True, "socket": sockets[0].getsockname(), "version": VERSION})
 
-    server = make_server(service.app, trusted_proxies=settings.trusted_proxies, on_ready=ready)
+    server = make_server(
+        service.app, trusted_proxies=settings.trusted_proxies, on_ready=ready, lifespan=False
+    )
     ending.server = server
-    await server.serve(sockets=sockets)
+    async with service.opened():
+        await server.serve(sockets=sockets)
     return OK if server.started else FAILED
 
 

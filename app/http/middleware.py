@@ -36,6 +36,8 @@ class Access:
     """Sentence of a 401: how to make a caller."""
     insecure: bool = False
     """A request without a token is `ANONYMOUS`; one that was forwarded is refused."""
+    digest: Callable[[str], str | None] = token_sha256
+    """From a token to what `authenticate` is asked with; None for garbage. A private service takes tokens of any form."""
 
 
 def rim(app: ASGIApp, access: Access, *, new_id: Callable[[], str] = new_request_id) -> ASGIApp:
@@ -140,5 +142,5 @@ class Gate:
         if self._access.insecure and b"authorization" not in values:
             return ANONYMOUS
         token = checks.bearer_token(values)
-        digest = token_sha256(token) if token is not None else None
+        digest = self._access.digest(token) if token is not None else None
         return None if digest is None else await self._access.authenticate(digest)

@@ -45,7 +45,8 @@ async def main(effects: str, point: str, nth: int) -> None:
     sock = bind_tcp(settings.address.host, settings.address.port)
     address = "{}:{}".format(*sock.getsockname()[:2])
     ready = lambda: event(logger, "serving", address=address, providers="effect", pid=os.getpid())  # noqa: E731
-    await make_server(service.app, on_ready=ready).serve(sockets=[sock])
+    async with service.opened():
+        await make_server(service.app, on_ready=ready, lifespan=False).serve(sockets=[sock])
 
 
 if __name__ == "__main__":
