@@ -1,0 +1,98 @@
+"""A service for one reader: the installed `plimsolld` on a free port, with a data directory of its own and one caller."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+BIN = Path(sys.executable).parent
+START_S = 60.0
+END_S = 30.0
+
+
+@contextmanager
+def running_service(folder: Path) -> Iterator[dict[str, str]]:
+    """The environment of a reader's terminal while the service runs."""
+    environment = _environment(folder)
+    with subprocess.Popen(
+        [BIN / "plimsolld"], env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            reader = _Log(process.stderr)
+            url = f"http://{reader.address()}"
+            _wait_until_ready(url)
+            yield environment | {"PLIMSOLL_URL": url, "PLIMSOLL_TOKEN": _token(environment)}
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(END_S)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "XDG_CACHE_HOME") if name in os.environ}
+    return kept | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PLIMSOLL_ADDR": "127.0.0.1:0",
+        "PLIMSOLL_DATA_DIR": str(folder / "data"),
+        "SANDBOX_PROVIDER": "wasm",
+    }
+
+
+class _Log:
+    """Reads the service's log to its end, so that the service never waits for us, and notes where it listens."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._serving = threading.Event()
+        self._address = ""
+        self._lines: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def address(self) -> str:
+        """HOST:PORT, once the service says so."""
+        self._serving.wait(START_S)
+        assert self._address, "the service did not start:\n" + "".join(self._lines)
+        return self._address
+
+    def _read(self) -> None:
+        for line in self._stream:
+            self._lines.append(line)
+            if line.startswith("{") and (said := json.loads(line)).get("event") == "serving":
+                self._address = said["address"]
+                self._serving.set()
+        self._serving.set()
+
+
+def _wait_until_ready(url: str) -> None:
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+                assert answer.status == 200
+                return
+        except urllib.error.HTTPError as error:
+            said = error.read().decode()
+            error.close()
+            assert time.monotonic() < until, said
+        time.sleep(0.05)
+
+
+def _token(environment: dict[str, str]) -> str:
+    made = subprocess.run(
+        [BIN / "plimsoll-admin", "callers", "create", "reader"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
