@@ -1,0 +1,162 @@
+"""The command line. `plimsoll run FILE|-` and `plimsoll describe`.
+
+The guest's output goes to stdout and stderr, one summary line to stderr. Exit status:
+
+    the program's own     it ran (its low 8 bits; `--json` has the number itself)
+    64                    the command, its options or the request are wrong; nothing ran
+    66                    a file cannot be read; nothing ran
+    69                    no result, and it is proven that nothing ran
+    70                    no result that can be believed; the code may have run
+    130                   interrupted; the code may have run
+
+A program may end with the same numbers: scripts that care read `--json`, or the last line of stderr, which begins with
+`ran`, `nothing ran` or `may have run`.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from typing_extensions import override
+
+from plimsoll.cli import show, terminal
+from plimsoll.client import Client, Run, errors
+
+USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, INTERRUPTED = 64, 66, 69, 70, 130
+
+_LANGUAGES = {".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".py": "python"}
+_LOW_BITS = 0xFF
+
+
+class _Parser(argparse.ArgumentParser):
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {terminal.escaped(message)}\n")
+
+
+class _Unreadable(Exception):
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of `plimsoll`; the exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return _with_client(asked)
+    except _Unreadable as error:
+        return _fail(asked, NO_INPUT, {"detail": str(error), "ran": False})
+    except errors.PlimsollError as error:
+        return _fail(
+            asked,
+            _status(error, running=asked.command == "run"),
+            show.failure(error, running=asked.command == "run"),
+        )
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: the code may have run\n")
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="plimsoll", description="Run untrusted code behind a wall that says how strong it is."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run one program", description=_EXITS, formatter_class=_Raw)
+    run.add_argument("file", metavar="FILE", help="the program; - reads stdin")
+    run.add_argument(
+        "--lang",
+        choices=["javascript", "python"],
+        help="default: by the file's extension; stdin is javascript",
+    )
+    run.add_argument(
+        "--floor", choices=["process", "container", "kernel", "vm"], help="weakest wall accepted"
+    )
+    run.add_argument("--timeout", type=float, metavar="SECONDS", help="the program's own time")
+    run.add_argument("--raw", action="store_true", help="write the exact bytes to a terminal too")
+    run.set_defaults(act=_run)
+    describe = commands.add_parser("describe", help="what the service serves, and behind which wall")
+    describe.set_defaults(act=_describe)
+    for command in (run, describe):
+        command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        command.add_argument("--url", help="the service (default: PLIMSOLL_URL)")
+        command.add_argument(
+            "--token-file", metavar="PATH", help="file with the token (default: PLIMSOLL_TOKEN)"
+        )
+        command.add_argument("--unix-socket", metavar="PATH", help="the service's socket")
+    return parser
+
+
+_Raw = argparse.RawDescriptionHelpFormatter
+_EXITS = """\
+Run one program in the sandbox. Exit status: the program's own; 64 wrong request, 66 unreadable file, 69 refused (all three:
+nothing ran); 70 no result that can be believed (it may have run); 130 interrupted."""
+
+
+def _with_client(asked: argparse.Namespace) -> int:
+    token = _text(asked.token_file).strip() if asked.token_file else None
+    act: Callable[[argparse.Namespace, Client], int] = asked.act
+    with Client(asked.url, token, unix_socket=asked.unix_socket) as client:
+        return act(asked, client)
+
+
+def _text(path: str) -> str:
+    """The file's text (`-`: stdin). Raises _Unreadable."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode()
+    except OSError as error:
+        raise _Unreadable(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _Unreadable(f"{path}: not UTF-8 text") from None
+
+
+def _run(asked: argparse.Namespace, client: Client) -> int:
+    code = _text(asked.file)
+    language = asked.lang or _language(asked.file)
+    send = client.run_python if language == "python" else client.run_javascript
+    with terminal.progress(sys.stderr, f"running {asked.file} ..."):
+        run = send(code, floor=asked.floor, timeout=asked.timeout)
+    _print_run(asked, run)
+    return run.exit_code & _LOW_BITS
+
+
+def _language(file: str) -> str:
+    language = "javascript" if file == "-" else _LANGUAGES.get(Path(file).suffix.lower())
+    if language is None:
+        raise errors.InvalidOption(f"{file}: its extension names no language, give --lang")
+    return language
+
+
+def _print_run(asked: argparse.Namespace, run: Run) -> None:
+    if asked.json:
+        sys.stdout.write(show.to_json(show.run(run)))
+    else:
+        terminal.write_guest(sys.stdout, run.stdout, raw=asked.raw)
+        terminal.write_guest(sys.stderr, run.stderr, raw=asked.raw)
+    sys.stderr.write(terminal.escaped(show.summary(run)) + "\n")
+
+
+def _describe(asked: argparse.Namespace, client: Client) -> int:
+    with terminal.progress(sys.stderr, "asking ..."):
+        found = client.describe()
+    if asked.json:
+        sys.stdout.write(show.to_json(found.model_dump(mode="json")))
+    else:
+        sys.stdout.write(terminal.escaped(show.description(found)))
+    return 0
+
+
+def _status(error: errors.PlimsollError, *, running: bool) -> int:
+    if isinstance(error, errors.InvalidOption | errors.InvalidRequest) and error.not_dispatched is not None:
+        return USAGE
+    return MAY_HAVE_RUN if running and error.not_dispatched is None else REFUSED
+
+
+def _fail(asked: argparse.Namespace, status: int, failure: dict[str, object]) -> int:
+    if asked.json:
+        sys.stdout.write(show.to_json(failure))
+    sys.stderr.write(terminal.escaped(show.failure_text(failure)) + "\n")
+    return status

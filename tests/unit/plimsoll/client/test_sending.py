@@ -1,0 +1,244 @@
+"""Checks 1 to 10: what is refused before anything leaves, and what leaves when it is fine."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from plimsoll.client import errors
+from plimsoll.client.options import options
+from plimsoll.client.requests import milliseconds
+from plimsoll.contract import bounds
+from plimsoll.contract.refusals import Reason
+from plimsoll.contract.requests import JavaScript, Python, SoftwareRule
+from plimsoll.contract.rest import RunBody
+from plimsoll.contract.tiers import Tier
+from plimsoll.records import request_digest
+from plimsoll.records.rest import request_from_body
+from tests.unit.plimsoll import honest
+from tests.unit.plimsoll.client.exchanges import CODE, core
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8746",
+        "//127.0.0.1",
+        "ftp://127.0.0.1",
+        "http://",
+        "http://:80",
+        "http://u@127.0.0.1",
+        "http://u:p@127.0.0.1",
+        "http://@127.0.0.1",
+        "http://127.0.0.1?q",
+        "http://127.0.0.1?",
+        "http://127.0.0.1#f",
+        "http://127.0.0.1#",
+        "http://127.0.0.1 ",
+        "http://127.0.0.1/\n",
+        "http://127.0.0.1/a b",
+        "http:\\\\127.0.0.1",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:x",
+        "http://[::1",
+        "http://b\u00fccher.example",
+    ],
+)
+def test_1_a_base_url_that_is_not_absolute_and_plain(url: str) -> None:
+    with pytest.raises(errors.InvalidBaseURL) as caught:
+        options(url, "")
+    assert caught.value.not_dispatched is Reason.REQUEST
+
+
+def test_1_without_any_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLIMSOLL_URL", raising=False)
+    with pytest.raises(errors.InvalidBaseURL, match="PLIMSOLL_URL"):
+        options(None, None)
+
+
+def test_1_a_path_before_the_routes_is_kept() -> None:
+    found = options("https://example.org/sandbox/", "")
+    assert (found.origin, found.prefix) == ("https://example.org", "/sandbox")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "example.org",
+        "127.evil.example",
+        "localhost.evil.example",
+        "10.0.0.1",
+        "0.0.0.0",
+        "[::]",
+        "[2001:db8::1]",
+        "2130706433",
+        "0x7f.1",
+        "127.1",
+    ],
+)
+def test_2_cleartext_is_for_loopback_by_parsed_address(host: str) -> None:
+    with pytest.raises(errors.InsecureHTTP):
+        options(f"http://{host}:8746", "")
+    assert options(f"http://{host}:8746", "", insecure_http=True).origin == f"http://{host}:8746"
+    assert options(f"https://{host}:8746", "").origin == f"https://{host}:8746"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LOCALHOST"])
+def test_2_loopback_may_be_cleartext(host: str) -> None:
+    assert options(f"http://{host}:8746", "").prefix == ""
+
+
+@pytest.mark.parametrize("token", ["a b", "a\n", "\x00", "t\u00f6ken", "\x7f"])
+def test_3_a_token_is_visible_ascii_and_never_repeated(token: str) -> None:
+    with pytest.raises(errors.InvalidOption) as caught:
+        options("http://localhost", token)
+    assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "5", None])
+def test_3_the_deadline_is_finite_and_positive(value: Any) -> None:
+    with pytest.raises(errors.InvalidOption):
+        options("http://localhost", "", deadline=value)
+
+
+def test_3_secrets_are_in_no_repr() -> None:
+    assert "secret" not in repr(options("http://localhost", "secret"))
+    assert "secret-token" not in repr(core().script(CODE))
+    assert "console" not in repr(core().script(CODE))
+
+
+def test_url_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLIMSOLL_URL", "http://127.0.0.1:5")
+    monkeypatch.setenv("PLIMSOLL_TOKEN", "t")
+    found = options(None, None)
+    assert (found.origin, found.token) == ("http://127.0.0.1:5", "t")
+    assert options("http://127.0.0.1:6", "u").token == "u"
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ("", "empty"),
+        ("a\0", "NUL"),
+        ("\ud800", "surrogates"),
+        ("x" * (bounds.CODE_BYTES + 1), "262144"),
+        ("\u00e9" * (bounds.CODE_BYTES // 2 + 1), "262144"),
+        (b"1", "text"),
+        (None, "text"),
+    ],
+)
+def test_4_code(code: Any, rule: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=rule) as caught:
+        core().script(JavaScript(code))
+    assert caught.value.not_dispatched is Reason.REQUEST
+    assert caught.value.faults[0].field == "payload.code"
+
+
+def test_4_the_longest_code_is_fine() -> None:
+    assert len(core().script(JavaScript("x" * bounds.CODE_BYTES)).body) > bounds.CODE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("how", "field"),
+    [
+        ({"floor": "none"}, "minimum_isolation"),
+        ({"floor": ""}, "minimum_isolation"),
+        ({"floor": "Kernel"}, "minimum_isolation"),
+        ({"trace_id": ""}, "trace_id"),
+        ({"trace_id": "a b"}, "trace_id"),
+        ({"trace_id": "x" * 65}, "trace_id"),
+        ({"timeout": 0}, "timeout_ms"),
+        ({"timeout": -1}, "timeout_ms"),
+        ({"timeout": math.nan}, "timeout_ms"),
+        ({"timeout": math.inf}, "timeout_ms"),
+        ({"timeout": 300.001}, "timeout_ms"),
+        ({"timeout": True}, "timeout_ms"),
+        ({"timeout": "5"}, "timeout_ms"),
+        ({"software_rule": SoftwareRule("exact", ())}, "software_rule.identities"),
+        ({"software_rule": SoftwareRule("exact", ("a", "b"))}, "software_rule.identities"),
+        ({"software_rule": SoftwareRule("approved", ())}, "software_rule.identities"),
+        ({"software_rule": SoftwareRule("approved", ("a", "a"))}, "software_rule.identities"),
+        ({"software_rule": SoftwareRule("approved", ("a b",))}, "software_rule.identities"),
+        (
+            {"software_rule": SoftwareRule("approved", tuple(str(n) for n in range(33)))},
+            "software_rule.identities",
+        ),
+        ({"software_rule": SoftwareRule("any", ("a",))}, "software_rule.mode"),  # type: ignore[arg-type]
+    ],
+)
+def test_8_and_9_everything_beside_the_code(how: dict[str, Any], field: str) -> None:
+    with pytest.raises(errors.InvalidRequest) as caught:
+        core().script(CODE, **how)
+    assert [fault.field for fault in caught.value.faults] == [field]
+    assert caught.value.not_dispatched is Reason.REQUEST
+
+
+def test_a_misspelled_option_is_not_a_missing_floor() -> None:
+    with pytest.raises(TypeError, match="flor"):
+        core().script(CODE, flor="kernel")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="insecure"):
+        options("http://localhost", "", insecure=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(1e-9, 1), (0.0001, 1), (0.0015, 2), (1, 1000), (1e300, 2**53 - 1)]
+)
+def test_10_durations_are_rounded_up_and_clamped(seconds: float, expected: int) -> None:
+    assert milliseconds(seconds) == expected
+
+
+RULE = SoftwareRule("approved", ("b", "a"))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"floor": "kernel"},
+        {"floor": Tier.VM, "timeout": 5},
+        {"timeout": 0.25, "trace_id": "t-1"},
+        {"software_rule": RULE},
+    ],
+)
+@pytest.mark.parametrize("payload", [CODE, Python("print('\u00fc \N{SHIP}')"), JavaScript("1", "hr-read")])
+def test_what_is_sent_is_read_by_the_service_as_what_we_digest(
+    payload: JavaScript | Python, how: dict[str, Any]
+) -> None:
+    prepared = core().script(payload, **how)
+    read = request_from_body(RunBody.model_validate_json(prepared.body))
+    answer = honest.run_answer(read)
+    assert answer["record"]["request_sha256"] == request_digest(read)
+    assert read.payload == payload
+    assert read.software_rule == how.get("software_rule")
+    assert read.minimum_isolation == how.get("floor")
+    assert set(json.loads(prepared.body)) == {
+        "payload",
+        *{"floor": ["minimum_isolation"]}.get("floor" if "floor" in how else "", []),
+        *{"timeout": ["timeout_ms"]}.get("timeout" if "timeout" in how else "", []),
+        *(name for name in ("trace_id", "software_rule") if name in how),
+    }
+
+
+def test_the_head_of_a_request() -> None:
+    prepared = core().script(CODE)
+    headers = dict(prepared.headers)
+    assert (prepared.method, prepared.path) == ("POST", "/v1/runs")
+    assert headers["authorization"] == "Bearer secret-token"
+    assert headers["accept-encoding"] == "identity"
+    assert headers["plimsoll-request-id"] == prepared.request_id
+    assert "idempotency-key" not in headers
+
+
+def test_every_request_has_its_own_id() -> None:
+    one = core()
+    assert one.script(CODE).request_id != one.script(CODE).request_id
+
+
+def test_without_a_token_there_is_no_such_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLIMSOLL_TOKEN", raising=False)
+    from plimsoll.client.core import Core  # noqa: PLC0415 - one use
+
+    assert "authorization" not in dict(Core(options("http://localhost", None)).describe().headers)

@@ -1,0 +1,136 @@
+"""A service that tells the truth, as a function: the answer to a request, for tests that then change one thing."""
+
+import base64
+import json
+from typing import Any
+
+from plimsoll.contract.evidence import evidence_digest
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.requests import PROTOCOL, JavaScript, Kind, RunRequest
+from plimsoll.contract.rest import RecordBody, RunBody
+from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Fact
+from plimsoll.records import Stated, make_record, seal_record
+from plimsoll.records.rest import request_from_body
+
+NOW = 1_800_000_000_000
+FACTS = (Fact("seccomp", "filter", "runner", "status file", 1_790_000_000_000, Tier.PROCESS),)
+EVIDENCE = evidence_digest("wasm", Tier.PROCESS, FACTS)
+REQUEST = RunRequest(JavaScript("console.log(6 * 7)"))
+
+
+def request_of(body: bytes) -> RunRequest:
+    """The request in a body of `POST /v1/runs`."""
+    return request_from_body(RunBody.model_validate_json(body))
+
+
+def run_answer(
+    request: RunRequest = REQUEST,
+    *,
+    now: int = NOW,
+    stdout: bytes = b"42\n",
+    tier: str = "process",
+    instance: str = "wasm-vm:" + "1" * 32,
+    exit_code: int = 0,
+) -> dict[str, Any]:
+    """The answer to `request`, run at `now` (Unix ms) for 3 ms."""
+    kind = Kind(request.payload.kind)
+    software = request.software_rule.identities[0] if request.software_rule else "soft:1"
+    result = ScriptResult(kind, exit_code, stdout=stdout, stderr=b"")
+    stated = Stated("wasm", tier, "sha256:" + "e" * 64, software, instance)
+    record = make_record(request, result, stated, policy="", started_unix_ms=now, ended_unix_ms=now + 3)
+    return {
+        "id": "a" * 32,
+        "provider": "wasm",
+        "isolation": tier,
+        "evidence_sha256": EVIDENCE,
+        "environment": stated.environment,
+        "software_identity": software,
+        "instance": instance,
+        "duration_ms": 3,
+        "start_ms": 1,
+        "cancelled": False,
+        "oom_killed": False,
+        "recorded": True,
+        "result": {"kind": kind.value, "exit_code": exit_code, "timed_out": False, **streams(stdout)},
+        "record": {name: getattr(record, name) for name in RecordBody.model_fields},
+    }
+
+
+def streams(stdout: bytes) -> dict[str, Any]:
+    """The stream fields of a result with this stdout and an empty stderr."""
+    try:
+        text, encoding = stdout.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(stdout).decode(), "base64"
+    return {
+        "stdout": text,
+        "stdout_encoding": encoding,
+        "stdout_truncated": False,
+        "stderr": "",
+        "stderr_encoding": "utf-8",
+        "stderr_truncated": False,
+    }
+
+
+def resealed(answer: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The same answer whose record says something else, with a digest that fits it."""
+    record = seal_record(RunRecord(**answer["record"] | changes))
+    return answer | {"record": {name: getattr(record, name) for name in RecordBody.model_fields}}
+
+
+def description(protocol: int = PROTOCOL) -> dict[str, Any]:
+    """What the service says of itself."""
+    return {
+        "service": "plimsoll",
+        "version": "0.1.0",
+        "protocol": protocol,
+        "execution": True,
+        "provider": "wasm",
+        "isolation": "process",
+        "kinds": ["javascript"],
+        "floors": ["process"],
+        "limits": {
+            "code_bytes": 1,
+            "body_bytes": 1,
+            "output_bytes": 1,
+            "timeout_default_ms": 1,
+            "timeout_ceiling_ms": 1,
+        },
+        "providers": [],
+    }
+
+
+def evidence() -> dict[str, Any]:
+    """The evidence that EVIDENCE names."""
+    facts = [
+        {
+            "name": fact.name,
+            "value": fact.value,
+            "source": fact.source,
+            "observed": fact.observed,
+            "unix_ms": fact.unix_ms,
+            "supports": fact.supports.value,
+        }
+        for fact in FACTS
+    ]
+    return {"sha256": EVIDENCE, "provider": "wasm", "tier": "process", "facts": facts}
+
+
+def view(answer: dict[str, Any]) -> dict[str, Any]:
+    """The same run as kept."""
+    kept = {name: value for name, value in answer.items() if name not in {"recorded", "result"}}
+    times = {"created_unix_ms": NOW, "ended_unix_ms": NOW + 3, "settled": True, "trace_id": ""}
+    return kept | times | {"state": "finished", "kind": "javascript", "exit_code": 0, "timed_out": False}
+
+
+def problem(code: str, status: int, reason: str | None, **more: Any) -> dict[str, Any]:
+    """A problem answer's body."""
+    body = {"type": "about:blank", "title": code, "status": status, "detail": "No.", "code": code, **more}
+    return body | ({"not_dispatched": {"reason": reason}} if reason else {})
+
+
+def dumped(value: object) -> bytes:
+    """JSON bytes."""
+    return json.dumps(value).encode()
