@@ -246,19 +246,17 @@ def test_a_caller_still_sending_10_mib_reads_its_401_and_the_mark() -> None:
     assert answer.header("connection") == "close"
 
 
-@pytest.mark.parametrize("body", [b" " * 10 * 2**20, iter([b" " * 2**16] * 160)], ids=["length", "chunked"])
-def test_an_ordinary_client_sending_10_mib_reads_its_401(body: bytes) -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_ordinary_client_sending_10_mib_reads_its_401(chunked: bool) -> None:  # noqa: FBT001
     with running(BIG) as service, httpx2.Client(timeout=10) as client:
         for _ in range(5):
             answer = client.post(
                 f"http://localhost:{service.address[1]}/v1/runs",
-                content=body,
+                content=iter([b" " * 2**16] * 160) if chunked else b" " * 10 * 2**20,
                 headers={"Authorization": "Bearer no", "Content-Type": "application/json"},
             )
             assert answer.status_code == 401
             assert answer.headers["plimsoll-not-dispatched"] == "permission"
-            if not isinstance(body, bytes):
-                break
 
 
 def _send_what_goes(wire: Wire, size: int) -> None:
