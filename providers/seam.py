@@ -5,7 +5,7 @@ decides on its own side of the wall: nothing that a guest or a runner says is pa
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from plimsoll.contract.bounds import OUTPUT_FLOOD_FACTOR
@@ -143,25 +143,27 @@ Factory = Callable[[Mapping[str, Any]], Provider]
 Stream = Literal["stdout", "stderr"]
 
 
-@dataclass(slots=True)
 class Meter:
     """Counts one run's output on the host side: what is inside the cap, what was cut, and when it is a flood."""
 
-    cap: int
-    factor: int = OUTPUT_FLOOD_FACTOR
-    seen: dict[Stream, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
+    __slots__ = ("_cap", "_flood_at", "_seen", "flooded")
+
+    def __init__(self, cap: int, factor: int = OUTPUT_FLOOD_FACTOR) -> None:
+        """Keep `cap` bytes a stream; more than `factor` times that is a flood."""
+        self._cap = cap
+        self._flood_at = cap * factor
+        self._seen: dict[Stream, int] = {"stdout": 0, "stderr": 0}
+        self.flooded = False
 
     def take(self, stream: Stream, data: bytes) -> bytes:
         """The part of `data` that is kept."""
-        room = max(0, self.cap - self.seen[stream])
-        self.seen[stream] += len(data)
-        return data[:room]
+        before = self._seen[stream]
+        after = self._seen[stream] = before + len(data)
+        if after <= self._cap:
+            return data
+        self.flooded = self.flooded or after > self._flood_at
+        return data[: max(0, self._cap - before)]
 
     def truncated(self, stream: Stream) -> bool:
         """Whether more came than is kept."""
-        return self.seen[stream] > self.cap
-
-    @property
-    def flooded(self) -> bool:
-        """Whether a stream went beyond `factor` times its cap."""
-        return max(self.seen.values()) > self.factor * self.cap
+        return self._seen[stream] > self._cap

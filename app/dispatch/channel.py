@@ -7,7 +7,7 @@ from typing import Any
 
 from plimsoll.contract import frames
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 MAX_QUEUED = 64 * 1024 * 1024
 """Most bytes that wait for a process that does not read."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from plimsoll.contract import frames
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 _SETTINGS_BYTES = 64 * 1024
 _SETTINGS_S = 10.0
 

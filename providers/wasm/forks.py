@@ -75,6 +75,7 @@ class ForkServer:
 
     async def close(self) -> None:
         """End it and wait for it; its runners die with it."""
+        self.on_gone = lambda: None
         self._end_of_file()
         self._sock.close()
         if self._pid == 0:

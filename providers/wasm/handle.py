@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final
@@ -34,7 +35,7 @@ from providers.wasm.protocol import (
 
 KILL_GRACE_S: Final = 0.1
 """How long after its deadline a run may still answer for itself."""
-_CHUNK: Final = 256 * 1024
+_CHUNK: Final = 32 * 1024
 _STREAMS: Final[dict[int, Stream]] = {1: "stdout", 2: "stderr"}
 
 
@@ -54,7 +55,7 @@ class State(StrEnum):
 class Course:
     """One run on one runner: its steps as they come. Ends with exactly one `Finish` or `Break`."""
 
-    __slots__ = ("_meter", "_steps", "deadline_ns", "ended", "number")
+    __slots__ = ("_meter", "_steps", "_waiter", "deadline_ns", "ended", "number")
 
     def __init__(self, number: int, deadline_ns: int, cap: int) -> None:
         """Nothing has come yet."""
@@ -62,18 +63,22 @@ class Course:
         self.deadline_ns = deadline_ns
         self.ended = False
         self._meter = Meter(cap)
-        self._steps: asyncio.Queue[Out | Finish | Break] = asyncio.Queue()
+        self._steps: deque[Out | Finish | Break] = deque()
+        self._waiter: asyncio.Future[None] | None = None
 
     async def next(self) -> Out | Finish | Break:
-        """The next step. Always comes: the runner's kill timer sees to it."""
-        return await self._steps.get()
+        """The next step, for one consumer. Always comes: the runner's kill timer sees to it."""
+        if not self._steps:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._steps.popleft()
 
     def output(self, piece: Piece) -> bool:
         """Count and keep one piece of output; whether it was a flood."""
         stream = _STREAMS[piece[0]]
         kept = self._meter.take(stream, piece[1])
         if kept:
-            self._steps.put_nowait(Out(stream, kept))
+            self._put(Out(stream, kept))
         return self._meter.flooded
 
     def finish(
@@ -97,7 +102,12 @@ class Course:
     def _end(self, step: Finish | Break) -> None:
         if not self.ended:
             self.ended = True
-            self._steps.put_nowait(step)
+            self._put(step)
+
+    def _put(self, step: Out | Finish | Break) -> None:
+        self._steps.append(step)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Runner:
@@ -118,6 +128,7 @@ class Runner:
         self._reader = Reader()
         self._unsent = b""
         self._kill_timer: asyncio.TimerHandle | None = None
+        self._kill_at = 0.0
         self._hello: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self.ended = asyncio.Event()
         self._sock.settimeout(0)
@@ -146,7 +157,7 @@ class Runner:
         self.runs += 1
         self.state = State.RUNNING
         course = self.course = Course(number, deadline_ns, cap)
-        self._kill_timer = self._loop.call_later(timeout_ms / 1000 + KILL_GRACE_S, self._overdue)
+        self._watch(self._loop.time() + timeout_ms / 1000 + KILL_GRACE_S)
         if sent < len(order):
             self._unsent = order[sent:]
             self._loop.add_writer(self._sock, self._writable)
@@ -158,10 +169,24 @@ class Runner:
             self.course.finish(EXIT_CANCELLED, cancelled=True)
             self.kill("cancelled")
 
-    def _overdue(self) -> None:
-        if self.course is not None:
-            self.course.finish(EXIT_DEADLINE, timed_out=True)
-            self.kill("overdue")
+    def _watch(self, kill_at: float) -> None:
+        """See that the present run is over by `kill_at`. A timer of an earlier run that comes first is left to look then."""
+        self._kill_at = kill_at
+        if self._kill_timer is not None:
+            if self._kill_timer.when() <= kill_at:
+                return
+            self._kill_timer.cancel()
+        self._kill_timer = self._loop.call_at(kill_at, self._look)
+
+    def _look(self) -> None:
+        self._kill_timer = None
+        if self.course is None:
+            return
+        if self._loop.time() < self._kill_at:
+            self._watch(self._kill_at)
+            return
+        self.course.finish(EXIT_DEADLINE, timed_out=True)
+        self.kill("overdue")
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
@@ -228,12 +253,6 @@ class Runner:
                 self.kill("trap")  # the engine failed in a way that has no name: not to be used again
             case _:
                 raise ProtocolError("end")
-        self._rest()
-
-    def _rest(self) -> None:
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
-            self._kill_timer = None
         self.course = None
         if self.state is State.RUNNING:
             self.state = State.IDLE
@@ -264,7 +283,9 @@ class Runner:
         self._sock.close()
         if self.course is not None:
             self.course.break_off(cause)
-        self._rest()
+            self.course = None
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
         if not self._hello.done():
             self._hello.set_exception(RunnerGone())
             self._hello.exception()  # whoever waits gets it; if nobody does, nothing is lost

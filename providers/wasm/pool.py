@@ -85,9 +85,13 @@ class Pool:
 
     async def acquire(self, tenant: str) -> Runner:
         """An idle runner for `tenant`, now its own. Raises NotStarted when there is no process to be had."""
-        runner = self._of(tenant) or (self._fresh.pop() if self._fresh else None)
-        self._wanted.set()
-        if runner is None:
+        runner = self._of(tenant)
+        if runner is not None:
+            return runner
+        if self._fresh:
+            runner = self._fresh.pop()
+            self._wanted.set()
+        else:
             self._make_room()
             runner = await self._fork_surely()
         runner.tenant = tenant
@@ -104,7 +108,6 @@ class Pool:
             return
         runner.idle_since = asyncio.get_running_loop().time()
         self._idle.append(runner)
-        self._wanted.set()
 
     def _of(self, tenant: str) -> Runner | None:
         """The runner of this tenant that ran last: its pages are warm."""

@@ -75,6 +75,11 @@ class Reader:
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """(kind, run number, payload) of every frame that is complete now. Raises ProtocolError."""
+        if not self._buffer and len(data) >= HEADER.size:  # the usual case, without copying: one whole frame
+            length, kind, number = HEADER.unpack_from(data)
+            if len(data) == HEADER.size + length <= HEADER.size + self._most:
+                yield kind, number, data[HEADER.size :]
+                return
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             length, kind, number = HEADER.unpack_from(self._buffer)

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-import secrets
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 from plimsoll.contract.bounds import OUTPUT_CAP_BYTES, TIMEOUT_CEILING_MS
 from plimsoll.contract.requests import JavaScript, Kind
 from plimsoll.contract.worker import Environment, Out, Resources
-from providers.host.process import is_dumpable
 from providers.seam import Begun, Findings, Lost, NotStarted, Observation, Order, ProviderFault, Step
 from providers.wasm import evidence, seccomp
 from providers.wasm.forks import ForkFailed, ForkServer
@@ -28,7 +27,14 @@ class WasmProvider:
     """JavaScript in a fresh VM a run. Make it with `from_settings`, before there is an event loop."""
 
     def __init__(
-        self, forks: ForkServer | None, *, slots: int, memory_mb: int, output_bytes: int, policy: str
+        self,
+        forks: ForkServer | None,
+        *,
+        slots: int,
+        memory_mb: int,
+        output_bytes: int,
+        policy: str,
+        dumpable: bool = False,
     ) -> None:
         """Without a fork server (a machine that cannot have the filter) it opens with a fault and serves nothing."""
         self.environments: Mapping[Kind, Environment] = {
@@ -43,10 +49,12 @@ class WasmProvider:
         self.resources = Resources(memory_mb=memory_mb, output_bytes=output_bytes)
         self._forks = forks
         self._slots = slots
+        self._dumpable = dumpable
         self._stack = AsyncExitStack()
         self._pool: Pool | None = None
         self._about: Mapping[str, str] = {}
-        self._smoke: Mapping[str, str] | None = None
+        self._smoke: Mapping[str, str] = {}
+        self._last_look: list[Observation] = []
         self._numbers = itertools.count(1)
         self._courses: dict[str, tuple[Runner, Course] | None] = {}
         self._cancelled: set[str] = set()
@@ -61,13 +69,20 @@ class WasmProvider:
         )
         if not (8 <= memory_mb <= 1024 and 1 <= output_bytes <= OUTPUT_CAP_BYTES):  # noqa: PLR2004  # bounds of settings
             raise ValueError("memory_mb or output_bytes")
+        dumpable = settings.get("debug_dumpable") is True
         try:
             policy = seccomp.policy(seccomp.this_machine())
-            dumpable = settings.get("debug_dumpable") is True
             forks = ForkServer(ZygoteSettings(str(settings["cache_dir"]), memory_mb, dumpable))
         except seccomp.SeccompMissing:
             policy, forks = "none", None
-        return cls(forks, slots=slots, memory_mb=memory_mb, output_bytes=output_bytes, policy=policy)
+        return cls(
+            forks,
+            slots=slots,
+            memory_mb=memory_mb,
+            output_bytes=output_bytes,
+            policy=policy,
+            dumpable=dumpable,
+        )
 
     # --- the wall -------------------------------------------------------------------------------------------------
 
@@ -88,18 +103,21 @@ class WasmProvider:
         """Look at a runner made for it; the first time, break every limit in it."""
         if self._pool is None or self._forks is None or self._forks.gone:
             raise Lost("fork_server_gone")
+        self._last_look = []
         try:
             runner = await self._pool.fork()
         except (ForkFailed, RunnerGone, TimeoutError):
-            return evidence.judge(self._of_engine(), self.policy)
+            return self._judge({})  # with what was seen of the one that would not do
         try:
-            report = await runner.hello()
-            if self._smoke is None or set(self._smoke.values()) != {evidence.HELD}:
+            if set(self._smoke.values()) != {evidence.HELD}:
                 self._smoke = await smoke(lambda case: self._try(runner, case))
-            seen = self._of_engine() + self._of_runner(runner, report) + evidence.of_smoke(self._smoke)
         finally:
             runner.kill("looked_at")
-        return evidence.judge(seen, self.policy, dumpable=is_dumpable())
+        return self._judge(self._smoke)
+
+    def _judge(self, smoke_results: Mapping[str, str]) -> Findings:
+        seen = [*self._of_engine(), *self._last_look, *evidence.of_smoke(smoke_results)]
+        return evidence.judge(seen, self.policy, dumpable=self._dumpable)
 
     def _of_engine(self) -> list[Observation]:
         limits = {
@@ -110,14 +128,11 @@ class WasmProvider:
         }
         return evidence.of_engine(self._about, limits)
 
-    @staticmethod
-    def _of_runner(runner: Runner, report: Mapping[str, Any]) -> list[Observation]:
-        return evidence.of_report(report) + evidence.of_process(runner.pid, report)
-
     def _confined(self, runner: Runner, report: Mapping[str, Any]) -> str | None:
         """The fault of one runner; every runner is looked at before it is used."""
-        needs = evidence.runner_needs(self.policy, dumpable=is_dumpable())
-        return next(iter(evidence.faults_of(needs, self._of_runner(runner, report))), None)
+        self._last_look = evidence.of_report(report) + evidence.of_process(runner.pid, report)
+        needs = evidence.runner_needs(self.policy, dumpable=self._dumpable)
+        return next(iter(evidence.faults_of(needs, self._last_look)), None)
 
     async def _try(self, runner: Runner, case: Try) -> Outcome:
         course = runner.begin(
@@ -144,7 +159,7 @@ class WasmProvider:
         try:
             runner, course = await self._begin(self._pool, order, order.payload.code.encode())
             try:
-                yield Begun(f"wasm-vm:{secrets.token_hex(16)}", (time.monotonic_ns() - began) // 1_000_000)
+                yield Begun(f"wasm-vm:{os.urandom(16).hex()}", (time.monotonic_ns() - began) // 1_000_000)
                 while isinstance(step := await course.next(), Out):
                     yield step
             finally:

@@ -12,6 +12,7 @@ import resource
 import socket
 import threading
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 from providers.host.process import die_with_parent, is_dumpable, set_dumpable
@@ -34,7 +35,7 @@ _STANDARD: Final = (0, 1, 2)
 _SEND_AT: Final = 12 * 1024
 """Kept output is sent on from here: the guest delivers about 16 KiB at a time. What is left goes with the end."""
 _SEED_BYTES: Final = 8
-_CHUNK: Final = 64 * 1024
+_CHUNK: Final = 32 * 1024
 _RLIMITS: Final = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16))
 _CAPABILITY_VERSION: Final = 0x20080522
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -144,14 +145,20 @@ def _run(sock: socket.socket, engine: Engine, number: int, payload: bytes) -> by
     """Run one order; the END frame."""
     deadline_ns, memory_bytes, cap = RUN.unpack_from(payload)
     output = _Output(sock, number)
+    limits = _limits(memory_bytes, cap)
     result = engine.run(
         payload[RUN.size :],
         deadline_ns=deadline_ns,
         seed=os.urandom(_SEED_BYTES),
-        limits=VmLimits(memory_bytes=memory_bytes, output_cap_bytes=cap),
+        limits=limits,
         on_output=output.take,
     )
     return frame(Kind.END, number, _end(result) + pieces_bytes(output.waiting))
+
+
+@lru_cache(maxsize=8)
+def _limits(memory_bytes: int, cap: int) -> VmLimits:
+    return VmLimits(memory_bytes=memory_bytes, output_cap_bytes=cap)
 
 
 def _end(result: VmResult) -> bytes:
