@@ -117,6 +117,11 @@ async def _bring_up(engine: AsyncEngine) -> None:
             await connection.run_sync(_to_head)
     except _FAILURES as error:
         raise StoreUnusable(f"the database cannot be opened ({cause(error)})") from None
+    except TypeError:
+        # Each part of the URL's query is an argument of the driver's connect function.
+        raise StoreUnusable(
+            "the database URL has an option that asyncpg does not know (TLS is ssl=verify-full, not sslmode)"
+        ) from None
 
 
 def _to_head(connection: sa.Connection) -> None:

@@ -86,6 +86,7 @@ runs = sa.Table(
     sa.Index(
         "ix_runs_unsettled",
         "created_unix_ms",
+        "id",
         sqlite_where=sa.text("settled = 0"),
         postgresql_where=sa.text("settled = false"),
     ),

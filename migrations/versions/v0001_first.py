@@ -74,7 +74,7 @@ def _runs() -> None:
     op.create_index(
         "ix_runs_unsettled",
         "runs",
-        ["created_unix_ms"],
+        ["created_unix_ms", "id"],
         sqlite_where=sa.text("settled = 0"),
         postgresql_where=sa.text("settled = false"),
     )

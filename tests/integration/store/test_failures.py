@@ -128,6 +128,17 @@ async def test_a_server_that_is_not_there_is_a_clear_error(tmp_path: Path) -> No
             pass
 
 
+@pytest.mark.parametrize("tail", ["?sslmode=require", "?ssl=nonsense", ":notaport/x"])
+async def test_a_bad_url_is_a_clear_error_without_its_password(postgres_socket: Path, tail: str) -> None:
+    url = f"postgresql+asyncpg://postgres:{CANARY}@" + (
+        tail if tail[0] == ":" else f"/postgres{tail}&host={postgres_socket}"
+    )
+    with pytest.raises(StoreUnusable, match=r"the database (URL|cannot)") as raised:
+        async with open_store(url, clock=Clock()):
+            pass
+    assert CANARY not in "".join(traceback.format_exception(raised.value))
+
+
 async def test_commits_reach_the_disk_whatever_the_servers_default(postgres_url: str) -> None:
     async with open_store(postgres_url, clock=Clock()) as store:
         query = sa.select(sa.func.current_setting("synchronous_commit"))

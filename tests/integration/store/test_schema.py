@@ -1,9 +1,11 @@
 """The tables made at once, the tables migrated, and the tables the code names are the same ones."""
 
+import shutil
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -12,12 +14,20 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.store import revision, sqlite
+from app.store import callers, revision, runs, sqlite
 from app.store.schema import metadata
 from app.store.store import open_store
 from app.store.values import StoreUnusable
 from migrations import HEAD, configuration
+from tests.conftest import ROOT
 from tests.integration.store.samples import Clock
+
+
+def run(program: str, *argv: str) -> None:
+    """Run a program with warnings as errors, somewhere else."""
+    command = [sys.executable, "-W", "error", "-c", program, *argv]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd="/")
+    assert done.returncode == 0, done.stderr
 
 
 def definitions(path: Path) -> set[tuple[str, str]]:
@@ -113,11 +123,48 @@ def test_a_start_on_a_fresh_or_known_file_loads_no_alembic(sqlite_url: str) -> N
         "asyncio.run(main())\n"
         "assert not {'alembic', 'asyncpg', 'sqlalchemy.ext.asyncio'} & set(sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    run(program)
+
+
+def test_migrations_work_from_an_installed_package_wherever_it_is(tmp_path: Path) -> None:
+    """A folder name with a blank and a percent sign, another current directory, no configuration file."""
+    place = tmp_path / "100%s of it"
+    for package in ("app", "migrations"):
+        shutil.copytree(ROOT / package, place / package, ignore=shutil.ignore_patterns("__pycache__"))
+    program = (
+        "import sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "import migrations\n"
+        "from pathlib import Path\n"
+        "from app.store import revision, sqlite\n"
+        "assert migrations.__file__.startswith(sys.argv[1])\n"
+        "with sqlite.engine_for(Path(sys.argv[2])).connect() as connection:\n"
+        "    connection.exec_driver_sql('BEGIN IMMEDIATE')\n"
+        "    revision.upgrade(connection, None)\n"
+        "    connection.exec_driver_sql('COMMIT')\n"
+        "    assert revision.current_revision(connection) == migrations.HEAD\n"
     )
-    assert done.returncode == 0, done.stderr
+    run(program, str(place), str(tmp_path / "installed.db"))
+
+
+PLANS = [
+    (callers._AUTHENTICATE, ["SEARCH caller_tokens USING INDEX", "SEARCH callers USING INDEX"]),
+    (runs._one(own=True), ["SEARCH runs USING INDEX sqlite_autoindex_runs_1", "SEARCH records USING INDEX"]),
+    (runs._newest(own=True, after=False), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),
+    (runs._newest(own=True, after=True), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),
+    (
+        runs._newest(own=False, after=True),
+        ["SEARCH runs USING INDEX ix_runs_created", "SEARCH records USING"],
+    ),
+    (runs._UNSETTLED, ["SCAN runs USING INDEX ix_runs_unsettled"]),
+]
+
+
+@pytest.mark.parametrize(("statement", "plan"), PLANS)
+async def test_no_read_scans_a_table(sqlite_url: str, statement: sa.Select[Any], plan: list[str]) -> None:
+    """The open runs are few, and they are all there is in their index."""
+    async with open_store(sqlite_url, clock=Clock()) as store:
+        explained = sa.text(f"EXPLAIN QUERY PLAN {sqlite._compiled(statement).string}")
+        bound = dict.fromkeys(sqlite._compiled(statement).params, 1)
+        steps = await store._database.write(lambda connection: connection.execute(explained, bound).all())
+    assert [step[3][: len(expected)] for step, expected in zip(steps, plan, strict=True)] == plan
