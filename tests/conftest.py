@@ -44,6 +44,7 @@ def _seccomp() -> Answer:
 COMPONENTS: dict[str, Callable[[], Answer] | None] = {
     "wasm": _wasm,
     "guest-build": None,
+    "postgres": None,
     "schemathesis": lambda: _module("schemathesis"),
     "openapi-client": lambda: _module("openapi_python_client"),
     "seccomp": _seccomp,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.repository import ROOT, named, short
+from tests.conftest import COMPONENTS
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
@@ -38,3 +39,10 @@ def test_every_target_is_phony_and_explained() -> None:
 def test_only_targets_that_exist_are_called(path: Path) -> None:
     called = {word for call in _CALL.findall(path.read_text()) for word in call.split()}
     assert called <= TARGETS
+
+
+def test_ci_insists_on_every_component() -> None:
+    """What may be skipped on somebody's machine is never skipped in CI."""
+    for path in (ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"):
+        (names,) = re.findall(r"PLIMSOLL_REQUIRE[=:] ?(\S+)", path.read_text())
+        assert set(names.split(",")) == COMPONENTS.keys(), short(path)
