@@ -20,21 +20,46 @@ _REQUEST_ID = {
     "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
 }
 _REF = "#/components/schemas/{model}"
+_PROBLEM = "application/problem+json"
+
+Json = dict[str, Any]
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """The whole document, in the order of the routes."""
+def document(app: FastAPI) -> Json:
+    """The whole document, in the order of the routes. What many operations share is said once and referred to."""
     spec = app.openapi()
     _, extra = models_json_schema([(RunBody, "validation"), (Problem, "serialization")], ref_template=_REF)
-    components: dict[str, Any] = spec.setdefault("components", {})
-    schemas: dict[str, Any] = components.setdefault("schemas", {})
-    schemas |= extra["$defs"]
+    components: Json = spec.setdefault("components", {})
+    schemas: Json = components.setdefault("schemas", {}) | extra["$defs"]
     # What FastAPI's own validation would answer is never answered here.
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    components["schemas"] = dict(sorted(schemas.items()))
+    components["schemas"] = {name: schemas[name] for name in sorted(schemas) if "ValidationError" not in name}
+    components["parameters"] = {"RequestId": _REQUEST_ID}
+    components["headers"], components["responses"] = {}, {}
     components["securitySchemes"] = {"bearer": _BEARER}
     spec["security"] = [{"bearer": []}]
     for operation in (each for path in spec["paths"].values() for each in path.values()):
-        operation.setdefault("parameters", []).append(_REQUEST_ID)
+        operation.setdefault("parameters", []).append({"$ref": "#/components/parameters/RequestId"})
+        operation["responses"] = _responses(components, operation["responses"])
     return spec
+
+
+def _responses(components: Json, responses: Json) -> Json:
+    ours = {status: each for status, each in responses.items() if "ValidationError" not in str(each)}
+    for each in ours.values():
+        each["headers"] = {
+            name: _shared(components, "headers", name.removeprefix("Plimsoll-").replace("-", ""), header)
+            for name, header in each["headers"].items()
+        }
+    return {
+        status: _shared(components, "responses", f"Problem{status}", each)
+        if _PROBLEM in each["content"]
+        else each
+        for status, each in ours.items()
+    }
+
+
+def _shared(components: Json, section: str, name: str, what: Json) -> Json:
+    """A reference to `what`, kept once under `name`. Raises ValueError for two things of one name."""
+    if components[section].setdefault(name, what) != what:
+        raise ValueError(f"{section}/{name} would be two things")
+    return {"$ref": f"#/components/{section}/{name}"}

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from app.api.answers import HEADERS, answer, problems
+from app.api.answers import HEADERS, answer, public_problems
 from app.api.services import GetServices
 from plimsoll.contract.rest import HealthBody
 
@@ -15,7 +15,7 @@ def router(services: GetServices) -> APIRouter:
     @routes.get(
         "/healthz",
         response_model=HealthBody,
-        responses={200: {"headers": HEADERS}, **problems()},
+        responses={200: {"headers": HEADERS}, **public_problems()},
         operation_id="healthz",
         openapi_extra={"security": []},
     )
@@ -28,7 +28,7 @@ def router(services: GetServices) -> APIRouter:
         response_model=HealthBody,
         responses={
             200: {"headers": HEADERS},
-            **problems(),
+            **public_problems(),
             503: {"model": HealthBody, "headers": HEADERS, "description": "Not ready; `reasons` says why."},
         },
         operation_id="readyz",

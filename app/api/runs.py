@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from app.api.answers import HEADERS, answer, problems, unknown
+from app.api.answers import HEADERS, answer, not_allowed, problems, unknown
 from app.api.services import GetServices, Services
 from app.api.shapes import record_body, run_answer, run_view
 from app.dispatch.attempt import Cancel
@@ -37,6 +37,12 @@ _BODY = {
         "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{RunBody.__name__}"}}},
     }
 }
+_LINKS = {
+    "run": {"operationId": "get_run", "parameters": {"run_id": "$response.body#/id"}},
+    "record": {"operationId": "get_record", "parameters": {"run_id": "$response.body#/id"}},
+    "evidence": {"operationId": "get_evidence", "parameters": {"sha256": "$response.body#/evidence_sha256"}},
+}
+"""Where an answer leads, for tools that follow links."""
 
 
 def router(services: GetServices) -> APIRouter:
@@ -46,7 +52,7 @@ def router(services: GetServices) -> APIRouter:
     @routes.post(
         "",
         response_model=RunAnswer,
-        responses={200: {"headers": HEADERS}, **problems(412, 415, 422, 429, 501, 502)},
+        responses={200: {"headers": HEADERS, "links": _LINKS}, **problems(412, 422, 501, 502)},
         openapi_extra=_BODY,
         operation_id="create_run",
     )
@@ -71,6 +77,13 @@ def router(services: GetServices) -> APIRouter:
             raise Refused(invalid(FieldFault("cursor", "is not the cursor of a page of these runs")))
         views = [run_view(each) for each in found.runs]
         return answer(RunPage(runs=views, next_cursor=found.next_cursor))
+
+    @routes.api_route(
+        "", methods=["DELETE", "HEAD", "OPTIONS", "PATCH", "PUT", "TRACE"], include_in_schema=False
+    )
+    async def other() -> Response:
+        """The framework's own answer would name the methods of one route, and this path has two."""
+        not_allowed("GET", "POST")
 
     @routes.get(
         "/{run_id}",
