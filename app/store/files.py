@@ -62,14 +62,24 @@ def other_owner(path: Path) -> tuple[Path, int] | None:
 @contextmanager
 def sole_owner(path: Path) -> Iterator[None]:
     """Hold the lock that bars a second service on this file. Raises StoreUnusable when another process has it."""
-    lock = path.with_name(path.name + ".lock")
-    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StoreUnusable(f"another plimsolld serves {path}: stop it first") from None
+    descriptor = _locked(path)
     try:
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    lock = path.with_name(path.name + ".lock")
+    try:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnusable(f"{lock}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise StoreUnusable(f"another plimsolld serves {path}: stop it first") from None
+        raise StoreUnusable(f"{lock} cannot be locked: {error.strerror}") from None
+    return descriptor

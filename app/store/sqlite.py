@@ -83,7 +83,7 @@ class SqliteDatabase:
             return list(
                 await connection.execute_fetchall(compiled.string, compiled.construct_params(parameters))
             )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:  # aiosqlite says ValueError once it is closed
             raise StoreUnavailable("not_committed", type(error).__name__) from None
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-TEMPLATE = "migrated"
 _SETTINGS = ("listen_addresses=", "fsync=off", "max_connections=60")
 
 
@@ -59,15 +58,15 @@ def postgres(programs: Path) -> Iterator[Path]:
         shutil.rmtree(home)
 
 
-def url(socket: Path, database: str) -> str:
-    return f"postgresql+asyncpg://postgres@/{database}?host={socket}"
+def url(socket: Path) -> str:
+    return f"postgresql+asyncpg://postgres@/postgres?host={socket}"
 
 
 def execute(socket: Path, *statements: str) -> None:
     """Run statements as the server's owner, outside any transaction."""
 
     async def run() -> None:
-        engine = create_async_engine(url(socket, "postgres"), isolation_level="AUTOCOMMIT")
+        engine = create_async_engine(url(socket), isolation_level="AUTOCOMMIT")
         async with engine.connect() as connection:
             for statement in statements:
                 await connection.execute(sa.text(statement))

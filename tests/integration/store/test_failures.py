@@ -85,6 +85,8 @@ async def test_a_closed_store_says_that_nothing_was_committed(sqlite_url: str) -
     with pytest.raises(StoreUnavailable) as raised:
         await store.runs.insert_starting(starting(new_id()))
     assert raised.value.outcome == "not_committed"
+    with pytest.raises(StoreUnavailable):
+        await store.runs.get(new_id(), ALICE)
 
 
 def _die(connection: sa.Connection) -> None:
@@ -124,7 +126,7 @@ async def test_a_commit_that_fails_proves_nothing(postgres_url: str) -> None:
 
 async def test_a_server_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="cannot be opened"):
-        async with open_store(servers.url(tmp_path, "x"), clock=Clock()):
+        async with open_store(servers.url(tmp_path), clock=Clock()):
             pass
 
 

@@ -90,6 +90,13 @@ def test_root_makes_no_directory_inside_somebody_elses(tmp_path: Path) -> None:
     assert other_owner(url) == (tmp_path, 12_345)
 
 
+async def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    place(tmp_path / "data" / "file")
+    await refused(
+        f"sqlite+aiosqlite:///{tmp_path / 'data' / 'file' / 'deeper' / 'plimsoll.db'}", "Not a directory"
+    )
+
+
 async def test_a_file_that_is_no_database_is_refused(sqlite_url: str, sqlite_path: Path) -> None:
     place(sqlite_path, b"this is not a database, and long enough to be looked at " * 10)
     await refused(sqlite_url, "cannot be opened as a database")

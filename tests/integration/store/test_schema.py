@@ -64,6 +64,8 @@ async def test_the_migrated_schema_is_what_the_code_names(tmp_path: Path) -> Non
 
 
 async def test_the_migrated_schema_is_what_the_code_names_on_postgres(postgres_url: str) -> None:
+    async with open_store(postgres_url, clock=Clock()):
+        pass
     engine = create_async_engine(postgres_url)
     async with engine.connect() as connection:
         assert await connection.run_sync(differences) == []
