@@ -16,7 +16,7 @@ _VOLATILE = (
     (re.compile(r"\b1[0-9]{12}\b"), "<unix ms>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?"), "<time>"),
     (re.compile(r"((?:duration|start)_ms\"?: ?)\d+"), r"\1<n>"),
-    (re.compile(r"\b\d+(?:\.\d+)? ms\b"), "<n> ms"),
+    (re.compile(r"\b\d+(?:\.\d+)? ?ms\b"), "<n> ms"),
 )
 
 
@@ -79,9 +79,15 @@ def exchanges(text: str) -> Iterator[tuple[str, str]]:
 
 
 def looks_like(shown: str, came: str) -> bool:
-    """Whether `came` is what was shown, apart from ids, digests and times; `…` stands for anything."""
-    pattern = ".*?".join(re.escape(part) for part in steady(shown).split("…"))
-    return re.fullmatch(pattern, steady(came), re.DOTALL) is not None
+    """Whether `came` is what was shown, apart from ids, digests and times; `…` stands for anything, alone for any lines."""
+    pattern = "".join(_pattern(line) for line in steady(shown).splitlines())
+    return re.fullmatch(pattern, steady(came) + "\n" if came.strip() else "", re.DOTALL) is not None
+
+
+def _pattern(line: str) -> str:
+    if line == "…":
+        return r"(?:[^\n]*\n)*?"
+    return ".*?".join(map(re.escape, line.split("…"))) + r"\n"
 
 
 def steady(text: str) -> str:

@@ -8,8 +8,9 @@ A block is run unless `NOT_RUN` names it with another way of checking it, so one
     json      must be JSON
     text      prose that is no program
 
-The blocks of a page share one shell and one fresh service with the caller `reader`, whose address and token are in the
-environment. The only change made to a block is the address of the service, where it shows the default one.
+The blocks of a page share one shell. All pages share one service with the caller `reader`, whose address and token are in the
+environment; so, as for somebody who reads them all, a caller made on one page keeps its name from the others. The only change
+made to a block is the address of the service, where it shows the default one.
 """
 
 import json
@@ -17,7 +18,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -51,9 +53,21 @@ def service_would_start(text: str) -> None:
     read_settings(dict(setting.split("=", 1) for setting in settings))
 
 
+def paths_are_projects(text: str) -> None:
+    """It is `pip install ./PATH`, and there is a project."""
+    command, verb, path = shlex.split(text)
+    assert (command, verb) == ("pip", "install")
+    assert path.startswith("./")
+    assert (ROOT / path / "pyproject.toml").is_file()
+
+
 NOT_RUN: dict[str, Callable[[str], None]] = {
     "make demo\nmake test": targets_exist,
+    "make demo": targets_exist,
     "make serve": targets_exist,
+    "pip install ./clients/python": paths_are_projects,
+    "SANDBOX_PROVIDER=wasm PLIMSOLL_ADDR=127.0.0.1:8746 \\\n"
+    "    PLIMSOLL_DATA_DIR=/var/lib/plimsoll PLIMSOLL_CACHE_DIR=/var/cache/plimsoll plimsolld": service_would_start,
 }
 """Blocks that a test cannot run as they are, by their text, each with what is checked instead."""
 
@@ -62,15 +76,20 @@ def runnable(path: Path) -> bool:
     return any(block.language in RUN and block.text not in NOT_RUN for block in blocks(path))
 
 
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What a reader's terminal has in its environment while the service runs."""
+    with running_service(tmp_path_factory.mktemp("service")) as environment:
+        yield environment
+
+
 @pytest.mark.component("wasm")
 @pytest.mark.parametrize("path", [path for path in pages() if runnable(path)], ids=short)
-def test_what_a_page_shows_works(path: Path, tmp_path: Path) -> None:
+def test_what_a_page_shows_works(path: Path, terminal: dict[str, str], tmp_path: Path) -> None:
     assert shutil.which("curl"), "the examples of the documentation need curl"
-    with running_service(tmp_path) as environment:
-        shell = Shell(environment, tmp_path)
-        for number, block in enumerate(shown := blocks(path)):
-            after = shown[number + 1] if number + 1 < len(shown) else None
-            _run(shell, block, after, environment["PLIMSOLL_URL"])
+    shell = Shell(terminal, tmp_path)
+    for block, after in zip_longest(shown := blocks(path), shown[1:]):
+        _run(shell, block, after, terminal["PLIMSOLL_URL"])
 
 
 def _run(shell: Shell, block: Block, after: Block | None, url: str) -> None:

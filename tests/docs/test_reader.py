@@ -49,6 +49,9 @@ def test_commands_and_their_output_are_told_apart() -> None:
         ("until 2026-11-29T10:00:00Z", "until 2027-01-01T00:00:00Z"),
         ("a … z", "a b c\nd z"),
         ("a\n…\nz", "a\nb\nc\nz"),
+        ("…\na\n…", "a"),
+        ("…\na\n…", "x\na\ny\nz"),
+        ("", ""),
     ],
 )
 def test_what_differs_from_run_to_run_is_overlooked(shown: str, came: str) -> None:
@@ -64,6 +67,8 @@ def test_what_differs_from_run_to_run_is_overlooked(shown: str, came: str) -> No
         (f"record {DIGEST}", f"record {DIGEST[:32]}"),
         ('"exit_code":0', '"exit_code":1'),
         ("a … z", "a b c"),
+        ("a\n…\nz", "a\nb z"),
+        ("42", ""),
         ("process", "none"),
     ],
 )
