@@ -1,5 +1,6 @@
 """Worker messages as JSON bytes and back, checked on both sides. Bytes fields travel as base64 inside the JSON."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -8,9 +9,9 @@ from pydantic import TypeAdapter
 T = TypeVar("T")
 
 
-@cache
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(
+    TypeAdapter
+)  # any type is hashable, whatever its annotation says
 
 
 def dumps(value: object) -> bytes:
