@@ -4,6 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+import httpcore2
 import httpx2
 from typing_extensions import override
 
@@ -99,16 +100,18 @@ class AsyncClient:
         return core.check(prepared, received)
 
     async def _exchange(self, prepared: Prepared[Any], progress: Progress) -> Received:
-        async def trace(name: str, _: Any) -> None:
-            progress.event(name)
-
         await asyncio.sleep(
             0
         )  # a call that is already cancelled ends here, before anything is sent (check 13)
-        request = http_request(prepared, self._options, trace)
+        watch = _Watch(progress)
+        request = http_request(prepared, self._options, watch.event)
         sent = unix_ms()
         progress.handed_over()
-        response = await self._transport.handle_async_request(request)
+        try:
+            response = await self._transport.handle_async_request(request)
+        except BaseException:
+            await watch.close()
+            raise
         try:
             head, collected = head_of(response), Collected()
             check_head(head)
@@ -117,6 +120,25 @@ class AsyncClient:
         finally:
             await response.aclose()
         return Received(head, collected.body(), sent, unix_ms())
+
+
+class _Watch:
+    """Hears the transport's events, and closes a connection whose handshake was cancelled: the transport forgets it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._half_open: httpcore2.AsyncNetworkStream | None = None
+
+    async def event(self, name: str, info: dict[str, Any]) -> None:
+        self._progress.event(name)
+        if name.startswith("connection.connect_") and name.endswith(".complete"):
+            self._half_open = info["return_value"]
+        elif name == "connection.start_tls.complete" or not name.startswith("connection."):
+            self._half_open = None
+
+    async def close(self) -> None:
+        if self._half_open is not None:
+            await self._half_open.aclose()
 
 
 def _mark(error: asyncio.CancelledError, progress: Progress, prepared: Prepared[Any]) -> None:
