@@ -129,7 +129,10 @@ class Provider(Protocol):
         ...
 
     def cancel(self, run_id: str) -> None:
-        """End that run soon: its `Finish` then says `cancelled`. Unknown ids are ignored."""
+        """End that run soon: its `Finish` then says `cancelled`. Unknown ids are ignored.
+
+        From the first step of `run` on the run is known; the host keeps what comes earlier.
+        """
         ...
 
     async def close(self) -> None:

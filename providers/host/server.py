@@ -166,7 +166,7 @@ class Host:
 
     def cancel(self, run_id: str) -> None:
         """Void the ticket, or end the run."""
-        self._table.void(run_id)
+        self._table.cancel(run_id)
         self._provider.cancel(run_id)
 
     # --- reservation ----------------------------------------------------------------------------------------------
@@ -247,6 +247,8 @@ class Host:
         """From the spent ticket to exactly one last event."""
         run_id = running.spec.run_id
         try:
+            if running.cancelled:  # between the spent ticket and now, so the provider never heard of it
+                raise NotStarted  # noqa: TRY301  # one way to say it
             last = await self._steps(number, running, job)
         except NotStarted:
             self._table.never_started(run_id)

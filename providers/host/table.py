@@ -41,6 +41,7 @@ class Running:
 
     spec: Spec
     accepted: Accepted | None = None
+    cancelled: bool = False
     stdout: bytearray = field(default_factory=bytearray, repr=False)
     stderr: bytearray = field(default_factory=bytearray, repr=False)
 
@@ -112,6 +113,12 @@ class Table:
         """Fence: an unspent ticket of this id is void, and no new one is made for it. Nothing else changes."""
         if self._held.pop(run_id, None) is not None or run_id in self._void:
             self._remember_void(run_id, fenced=True)
+
+    def cancel(self, run_id: str) -> None:
+        """Void an unspent ticket; note at a running run that it is not wanted any more."""
+        self.void(run_id)
+        if running := self._running.get(run_id):
+            running.cancelled = True
 
     # --- after the start ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,141 @@
+"""Running things on a Worker in tests, and looking at the processes behind it."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from plimsoll.contract.refusals import Refusal
+from plimsoll.contract.requests import JavaScript, Kind, SoftwareRule
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Accepted, Broken, Ended, Job, Out, Spec, Ticket, Worker
+
+TENANT = "a" * 32
+
+
+@dataclass
+class Seen:
+    """Everything one run said."""
+
+    accepted: Accepted | None = None
+    last: Ended | Broken | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    order: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> Ended:
+        assert isinstance(self.last, Ended), self.last
+        return self.last
+
+    @property
+    def cause(self) -> str:
+        assert isinstance(self.last, Broken), self.last
+        return self.last.cause
+
+
+def new_id() -> str:
+    return os.urandom(16).hex()
+
+
+def spec(
+    *,
+    run_id: str | None = None,
+    tenant: str = TENANT,
+    kind: Kind = Kind.JAVASCRIPT,
+    floor: Tier | None = None,
+    timeout_ms: int = 2_000,
+    output_bytes: int = 65_536,
+    software_rule: SoftwareRule | None = None,
+) -> Spec:
+    return Spec(run_id or new_id(), tenant, kind, floor, timeout_ms, output_bytes, software_rule)
+
+
+def job(of: Spec, code: str) -> Job:
+    return Job(of.run_id, JavaScript(code), of.timeout_ms, of.output_bytes)
+
+
+async def reserved(worker: Worker, wanted: Spec) -> Ticket:
+    ticket = await worker.reserve(wanted)
+    assert isinstance(ticket, Ticket), ticket
+    return ticket
+
+
+async def refused(worker: Worker, wanted: Spec) -> Refusal:
+    refusal = await worker.reserve(wanted)
+    assert isinstance(refusal, Refusal), refusal
+    return refusal
+
+
+async def follow(worker: Worker, ticket: Ticket, what: Job, seen: Seen | None = None) -> Seen:
+    """Start it and take everything it says. Raises what `start` raises."""
+    seen = seen or Seen()
+    async for event in worker.start(ticket, what):
+        seen.order.append(type(event).__name__)
+        match event:
+            case Accepted():
+                seen.accepted = event
+            case Out(stream="stdout", data=data):
+                seen.stdout += data
+            case Out(data=data):
+                seen.stderr += data
+            case Ended() | Broken():
+                seen.last = event
+    return seen
+
+
+async def run(worker: Worker, code: str, *, tenant: str = TENANT, timeout_ms: int = 2_000) -> Seen:
+    """Reserve, start, follow."""
+    wanted = spec(tenant=tenant, timeout_ms=timeout_ms)
+    return await follow(worker, await reserved(worker, wanted), job(wanted, code))
+
+
+# --- processes ------------------------------------------------------------------------------------------------------------
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process, oldest first."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    """Whether the process is there and not merely waiting to be collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    return [pid, *(each for child in children(pid) for each in family(child))]
+
+
+def environment(pid: int) -> bytes:
+    """What a process was given when it was exec'd."""
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def descriptors(pid: int) -> dict[str, str]:
+    """What a process has open, by number. Needs root for one that is not dumpable."""
+    return {link.name: str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def memory_holds(pid: int, needle: bytes) -> bool:
+    """Whether any readable page of a process holds `needle`. Needs root."""
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in maps:
+            span, mode, *_ = line.split()
+            start, end = (int(word, 16) for word in span.split("-"))
+            if "r" not in mode or end - start > 1 << 30 or "[v" in line:
+                continue
+            try:
+                memory.seek(start)
+                if needle in memory.read(end - start):
+                    return True
+            except OSError:
+                continue
+    return False
