@@ -17,7 +17,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
@@ -31,6 +31,10 @@ _LOW_BITS = 0xFF
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **how: Any) -> None:
+        # No abbreviations: `--token SECRET` must be an error, not the path of a token file that is then named.
+        super().__init__(allow_abbrev=False, **how)
+
     @override
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -43,7 +47,11 @@ class _Unreadable(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `plimsoll`; the exit status."""
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        # By its name alone: its value may be a secret that was never meant to be an argument.
+        parser.error(f"unknown argument {unknown[0].partition('=')[0]}")
     try:
         return _with_client(asked)
     except _Unreadable as error:
