@@ -190,7 +190,7 @@ def _foreign(record: logging.LogRecord) -> dict[str, Value]:
     """A line of another library. Its arguments, and text it composed itself, may hold anything, so they stay out."""
     line: dict[str, Value] = {"event": "foreign", "logger": _short(record.name)}
     if record.name.startswith("uvicorn") and isinstance(record.msg, str):
-        line["template"] = _short(record.msg.strip())
+        line["template"] = _short(record.msg.strip().partition("\n")[0])
     if record.exc_info and record.exc_info[1] is not None:
         line |= describe(record.exc_info[1])
     return line

@@ -10,7 +10,7 @@ from app.http.answers import too_large
 from app.http.limits import ListenerLimits
 from plimsoll.contract.refusals import Code, Reason, Refusal
 
-_END = re.compile(rb"\n\r?\n")
+_ENDS = (b"\n\r\n", b"\n\n")
 _REQUEST_LINE = re.compile(rb"[A-Z]{1,16} /[!-~]* HTTP/1\.([01])")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _FRAMING = {b"content-length", b"transfer-encoding", b"content-encoding"}
@@ -18,8 +18,8 @@ _FRAMING = {b"content-length", b"transfer-encoding", b"content-encoding"}
 
 def end_of_head(data: bytes, start: int = 0) -> int | None:
     """Index just behind the blank line, searched from `start`; None while it has not come."""
-    match = _END.search(data, start)
-    return match.end() if match else None
+    ends = [at + len(mark) for mark in _ENDS if (at := data.find(mark, start)) >= 0]
+    return min(ends, default=None)
 
 
 def too_long(limits: ListenerLimits) -> Refusal:

@@ -12,7 +12,7 @@ from plimsoll.contract.refusals import Code, Reason, Refusal
 Scope = MutableMapping[str, Any]
 
 HEADER = b"plimsoll-request-id"
-_LINE = re.compile(rb"^plimsoll-request-id:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(rb"\nplimsoll-request-id:[ \t]*([^\r\n]*?)[ \t]*(?=\r?\n)", re.IGNORECASE)
 
 ILL_FORMED = Refusal(
     Code.INVALID_HEADER, "Plimsoll-Request-Id must be sent once, as 32 lowercase hex digits", Reason.REQUEST
@@ -34,6 +34,8 @@ def read_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | Refusal | N
 
 def read_raw_request_id(head: bytes) -> str | None:
     """The caller's id in a header we could not or would not parse, when it is there once and well-formed."""
+    if HEADER not in head.lower():  # most have none, and a plain search is far cheaper than the expression
+        return None
     found = _read(_LINE.findall(head))
     return found if isinstance(found, str) else None
 

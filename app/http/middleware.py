@@ -54,7 +54,7 @@ class Envelope:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; lifespan events pass through."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._lifespan(scope, receive, send)
             return
         sent = read_request_id(scope["headers"])
         request_id = sent if isinstance(sent, str) else self._new_id()
@@ -64,6 +64,14 @@ class Envelope:
             await send_problem(answer, sent, request_id)
             return
         await self._guarded(scope, receive, answer)
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A failed start is otherwise reported only as text, which our log does not write."""
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            log.failure(log.logger, "lifespan_failed", error)
+            raise
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:

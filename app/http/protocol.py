@@ -149,14 +149,14 @@ class Protocol(H11Protocol):
     def _head_passed(self) -> bool:
         """Whether a complete header is there and acceptable; refuses one that is not."""
         data, _ = self.conn.trailing_data
-        end = head.end_of_head(data, max(0, self._searched - 3))
+        end = head.end_of_head(data[: self.limits.head_bytes + 1], max(0, self._searched - 3))
         self._searched = len(data) if end is None else 0
         if end is None and len(data) <= self.limits.head_bytes:
             return False
         refusal = self._standing or (
             head.too_long(self.limits) if end is None else head.inspect_head(data[:end], self.limits)
         )
-        self._request_id = read_raw_request_id(data[:end])
+        self._request_id = read_raw_request_id(data[: end or self.limits.head_bytes])
         if refusal is not None:
             self._refuse(refusal)
         return refusal is None

@@ -87,7 +87,9 @@ def test_lines_of_other_libraries_keep_what_is_constant(lines: StringIO) -> None
     logging.getLogger("asyncio").error(f"Task {CANARY} %s", CANARY, exc_info=error)  # noqa: G004 - as asyncio does
     logging.getLogger("uvicorn.error").error(error)
     logging.getLogger("uvicorn.access").info(CANARY)
-    first, second, third, fourth = read(lines)
+    logging.getLogger("uvicorn.error").error(f"Traceback:\n  {CANARY}")  # noqa: G004 - as uvicorn does at a failed start
+    first, second, third, fourth, fifth = read(lines)
+    assert fifth["template"] == "Traceback:"
     assert first["template"] == "Exception in ASGI application"
     assert first["error"] == third["error"] == "ValueError"
     assert second["logger"] == "sqlalchemy"

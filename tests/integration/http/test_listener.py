@@ -12,9 +12,7 @@ import pytest
 
 from app.http.ids import new_request_id
 from app.http.limits import DEFAULTS
-from tests.integration.http.wire import SHORT, TOKEN, Service, Wire, head, running, until, with_body
-
-RUN = json.dumps({"payload": {"kind": "javascript", "code": "1"}}).encode()
+from tests.integration.http.wire import RUN, SHORT, TOKEN, Service, Wire, head, running, until, with_body
 
 
 def test_a_run_request_reaches_its_route(service: Service) -> None:

@@ -27,6 +27,7 @@ from plimsoll.contract.refusals import Refusal
 TOKEN = mint_token(lambda size: b"t" * size)
 CALLER = Caller(id="c" * 32, name="tester")
 CANARY = "canary-7f3a"
+RUN = json.dumps({"payload": {"kind": "javascript", "code": "1"}}).encode()
 SHORT = ListenerLimits(
     head_s=0.6,
     body_s=2.0,
@@ -98,9 +99,9 @@ class Answer:
 class Wire:
     """One connection."""
 
-    def __init__(self, address: tuple[str, int], source: str | None = None) -> None:
-        self.socket = socket.create_connection(address, 10, (source, 0) if source else None)
-        self._file = self.socket.makefile("rb")
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._file = connected.makefile("rb")
 
     def send(self, *parts: bytes) -> "Wire":
         for part in parts:
@@ -108,14 +109,20 @@ class Wire:
         return self
 
     def answer(self) -> Answer:
+        """Read one answer."""
+        found = self.answer_without_body()
+        found.body = self._file.read(int(found.header("content-length") or "0"))
+        return found
+
+    def answer_without_body(self) -> Answer:
+        """Read the header of one answer."""
         line = self._file.readline()
         assert line.startswith(b"HTTP/1.1 "), line
         headers = []
         while (field_line := self._file.readline()) not in {b"\r\n", b""}:
             name, _, value = field_line.decode("latin-1").partition(":")
             headers.append((name.lower(), value.strip()))
-        length = dict(headers).get("content-length", "0")
-        return Answer(int(line[9:12]), headers, self._file.read(int(length)))
+        return Answer(int(line[9:12]), headers, b"")
 
     def ended(self) -> bool:
         """Whether the server ends the connection without another byte."""
@@ -129,6 +136,11 @@ class Wire:
         self.socket.close()
 
 
+def connect(address: tuple[str, int], source: str | None = None) -> Wire:
+    """A TCP connection, from `source` when it is given."""
+    return Wire(socket.create_connection(address, 10, (source, 0) if source else None))
+
+
 @dataclass
 class Service:
     """A running listener."""
@@ -140,7 +152,7 @@ class Service:
     wires: list[Wire] = field(default_factory=list)
 
     def connect(self, source: str | None = None) -> Wire:
-        wire = Wire(self.address, source)
+        wire = connect(self.address, source)
         self.wires.append(wire)
         return wire
 
@@ -192,9 +204,10 @@ def head(method: str = "POST", path: str = "/v1/runs", *more: str, token: str | 
     return "\r\n".join([*own, *more, "", ""]).encode("latin-1")
 
 
-def with_body(body: bytes, *more: str, path: str = "/v1/runs") -> bytes:
+def with_body(body: bytes, *more: str, path: str = "/v1/runs", token: str | None = TOKEN) -> bytes:
     """A POST of JSON."""
-    return head("POST", path, "Content-Type: application/json", f"Content-Length: {len(body)}", *more) + body
+    own = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+    return head("POST", path, *own, *more, token=token) + body
 
 
 def until(check: Callable[[], bool], seconds: float = 5) -> None:

@@ -295,6 +295,16 @@ async def test_lifespan_passes_through() -> None:
     assert seen == ["lifespan"]
 
 
+async def test_a_failed_start_is_logged_by_type_and_place(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError(CANARY)
+
+    with pytest.raises(ValueError, match=CANARY):
+        await Rim(app).app({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
+    (record,) = caplog.records
+    assert (record.msg, record.__dict__["plimsoll_fields"]["error"]) == ("lifespan_failed", "ValueError")
+
+
 def messages(*found: dict[str, Any]) -> Receive:
     waiting = list(found)
 
