@@ -1,0 +1,54 @@
+"""What processes use, from /proc."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    """Direct children, of any thread, oldest first."""
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found.update(map(int, (task / "children").read_text().split()))
+    return sorted(found)
+
+
+def descendants(pid: int) -> list[int]:
+    """All of them, nearest first."""
+    found = children(pid)
+    for each in found:
+        found.extend(children(each))
+    return found
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time a process has used, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of one process, KiB. `private` is what would be free without it."""
+
+    rss: int
+    private: int
+
+
+def memory(pid: int) -> Memory:
+    """Sums over all mappings. Needs the right to trace the process."""
+    fields = _fields(Path(f"/proc/{pid}/smaps_rollup"))
+    return Memory(fields["Rss"], fields["Private_Clean"] + fields["Private_Dirty"])
+
+
+def resident(pid: int) -> tuple[int, int]:
+    """(RSS now, highest RSS ever), KiB."""
+    fields = _fields(Path(f"/proc/{pid}/status"))
+    return fields["VmRSS"], fields["VmHWM"]
+
+
+def _fields(file: Path) -> dict[str, int]:
+    pairs = (line.split()[:2] for line in file.read_text().splitlines() if line.endswith(" kB"))
+    return {name.rstrip(":"): int(value) for name, value in pairs}
