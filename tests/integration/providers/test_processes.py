@@ -17,7 +17,20 @@ from plimsoll.contract.refusals import Code, Reason
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Health, NotSent, TicketRefused, WorkerLost
 from tests.integration.providers.conftest import Subject
-from tests.support.runs import Seen, alive, family, follow, job, new_id, refused, reserved, run, spec
+from tests.support.runs import (
+    Seen,
+    alive,
+    descriptors,
+    environment,
+    family,
+    follow,
+    job,
+    new_id,
+    refused,
+    reserved,
+    run,
+    spec,
+)
 
 EFFECT = "tests.support.effect_provider"
 
