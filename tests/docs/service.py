@@ -33,8 +33,16 @@ def running_service(folder: Path) -> Iterator[dict[str, str]]:
             _wait_until_ready(url)
             yield environment | {"PLIMSOLL_URL": url, "PLIMSOLL_TOKEN": _token(environment)}
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(END_S)
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
 
 
 def _environment(folder: Path) -> dict[str, str]:
