@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from app.store import cursors
 from app.store.database import Database
 from app.store.schema import audit, records, runs
-from app.store.values import AuditRow, FinishedRun, RunsPage, StartingRun, State, StoredRun
+from app.store.values import AuditRow, FinishedRun, Keep, KeptRun, RunsPage, StartingRun, State, StoredRun
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
@@ -60,14 +60,22 @@ class Runs:
         """Rows live in `database`."""
         self._database = database
 
-    async def insert_starting(self, run: StartingRun) -> None:
-        """Write the row ahead of `start`. Raises StoreUnavailable; AlreadyExists for a run id that is there."""
+    async def insert_starting(self, run: StartingRun, keep: Keep | None = None) -> None:
+        """Write the row ahead of `start`, with its key and the bytes for its answer: all of it or nothing.
+
+        Raises StoreUnavailable; KeyTaken when another run holds the key (see `Keep.replaces_run_id`); QuotaExceeded;
+        AlreadyExists for a run id that is there.
+        """
         row = {name: _plain(getattr(run, name)) for name in _STARTING}
-        row |= {"state": State.STARTING.value, "reason": "", "settled": False}
+        row |= {"state": State.STARTING.value, "reason": "", "settled": False, "kept": keep is not None}
         await self._database.write(lambda connection: connection.execute(_INSERT_RUN, row).rowcount)
 
-    async def finish(self, run_id: str, end: FinishedRun) -> bool:
-        """Write the end, the record and the audit row together; False when the run is unknown or already settled."""
+    async def finish(self, run_id: str, end: FinishedRun, body: bytes | None = None) -> bool:  # noqa: ARG002
+        """Write the end, the record and the audit row together; False when the run is unknown or already settled.
+
+        `body` is the answer of a run that keeps it, and is in the same commit. One that is over its reservation, or comes after
+        the answer expired, is not kept: the run is finished all the same.
+        """
         row = {name: _plain(getattr(end, name)) for name in _ENDED}
         row |= {"run": run_id, "state": State.FINISHED.value, "reason": "", "settled": True}
         record = asdict(end.record) | {"run_id": run_id}
@@ -119,6 +127,29 @@ class Runs:
         return RunsPage(
             found, cursors.make(found[-1].created_unix_ms, found[-1].id, caller_id) if more else None
         )
+
+    async def by_key(self, caller_id: str, key_sha256: str) -> KeptRun | None:
+        """The run that holds this caller's key; None for a key that is unknown or expired."""
+        raise NotImplementedError
+
+    async def body(self, run_id: str, caller_id: str | None) -> bytes | None:
+        """The kept answer of a run of this caller (None: of anybody); None when there is none, not yet or no more."""
+        raise NotImplementedError
+
+    async def request_cancel(self, run_id: str, caller_id: str | None) -> StoredRun | None:
+        """Ask whoever owns the run to stop it, if it can still end; the run as it is then, None when it is not theirs."""
+        raise NotImplementedError
+
+    async def cancel_requests(self, owner: str) -> list[str]:
+        """The open runs of this owner that somebody asked to stop."""
+        raise NotImplementedError
+
+    async def adopt_orphans(self, own_id: str, reason: str, final_after_ms: int) -> int:
+        """Say `may_have_run` of open runs whose replica is gone; how many changed.
+
+        They can still end while their replica could come back: until `final_after_ms` after its lease, or until it left.
+        """
+        raise NotImplementedError
 
     async def unfinished(self) -> list[StoredRun]:
         """Every run whose state is not final, oldest first."""

@@ -1,8 +1,7 @@
 """The tables. A fresh SQLite file is made from here, everything else by `migrations`; a test proves both equal.
 
-Column names of `runs`, `records` and `audit` are the field names of their values, in the same order, so that a row is read by
-position. Booleans and enumerations are checked by the code that writes them, not by the database: a CHECK cannot be changed
-in SQLite without copying the table.
+Column names of `runs`, `records` and `audit` are the field names of their values. Booleans and enumerations are
+checked by the code that writes them, not by the database: a CHECK cannot be changed in SQLite without copying the table.
 """
 
 import sqlalchemy as sa
@@ -79,6 +78,10 @@ runs = sa.Table(
     _integer("stderr_bytes", known=False),
     _flag("stdout_truncated", known=False),
     _flag("stderr_truncated", known=False),
+    # Since 0002; the defaults are for runs that were there before.
+    sa.Column("owner", sa.String, nullable=False, server_default=""),
+    sa.Column("kept", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     # A caller's pages, an admin's pages and retention, what retention may drop, what a start has to settle.
     sa.Index("ix_runs_caller", "caller_id", "created_unix_ms", "id"),
     sa.Index("ix_runs_created", "created_unix_ms", "id"),
@@ -145,3 +148,37 @@ evidence = sa.Table(
     _text("facts"),
     _integer("created_unix_ms"),
 )
+
+answers = sa.Table(
+    "answers",
+    metadata,
+    sa.Column("run_id", sa.ForeignKey("runs.id"), primary_key=True),
+    _text("caller_id"),
+    # Null for an async run without a key; nulls are never equal, so the constraint lets them pass.
+    sa.Column("key_sha256", sa.String),
+    _text("fingerprint"),
+    _integer("expires_unix_ms"),
+    _integer("reserved_bytes"),
+    _integer("held_bytes"),
+    sa.Column("body", sa.LargeBinary),
+    sa.UniqueConstraint("caller_id", "key_sha256"),
+    sa.Index("ix_answers_expires", "expires_unix_ms"),
+)
+"""One row a run whose answer is to be kept. While the run can end, `held_bytes` equals `reserved_bytes`; then it is the size of
+`body`, or 0 where there is none."""
+
+kept_bytes = sa.Table(
+    "kept_bytes",
+    metadata,
+    sa.Column("scope", sa.String, primary_key=True),
+    _integer("bytes"),
+)
+"""The sum of `held_bytes` by caller, and over all under the scope `""`."""
+
+replicas = sa.Table(
+    "replicas",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    _integer("lease_until_unix_ms"),
+)
+"""Who may own an open run, until when by the database's clock."""

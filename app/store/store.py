@@ -1,6 +1,7 @@
 """The store as one owned thing: `async with open_store(url, clock=…) as store` and then its repositories."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from app.store import files, retention
 from app.store.callers import Callers
 from app.store.database import Database
 from app.store.evidence import Evidence
+from app.store.replicas import Replicas
 from app.store.runs import Runs
 from app.store.values import StoreUnusable
 
@@ -21,10 +23,16 @@ PRUNE_BATCH = 100
 class Store:
     """The repositories over one database."""
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
-        """Rows live in `database`; `clock` gives Unix milliseconds."""
+    def __init__(
+        self, database: Database, clock: Callable[[], int], file: Path | None, *, sole_owner: bool
+    ) -> None:
+        """Rows live in `database`, for SQLite in `file`; `clock` gives Unix milliseconds."""
         self._database = database
+        self._file = file
+        self.sole_owner = sole_owner
+        """Whether nobody else serves from this database: then every open run at start is an orphan."""
         self.runs = Runs(database)
+        self.replicas = Replicas(database)
         self.callers = Callers(database, clock)
         self.evidence = Evidence(database, clock)
 
@@ -35,6 +43,16 @@ class Store:
         return await self._database.write(
             lambda connection: retention.prune(connection, older_than_unix_ms, batch, keep_evidence)
         )
+
+    def free_fraction(self) -> float | None:
+        """The free share of the file system under a SQLite file, 0 where it cannot be told; None for Postgres."""
+        if self._file is None:
+            return None
+        try:
+            found = os.statvfs(self._file)
+        except OSError:
+            return 0.0
+        return found.f_bavail / found.f_blocks if found.f_blocks else 0.0
 
 
 def open_store(
@@ -80,7 +98,7 @@ async def _sqlite(url: sa.URL, clock: Callable[[], int], *, sole_owner: bool) ->
     with files.sole_owner(path) if sole_owner else nullcontext():
         await asyncio.to_thread(sqlite.bring_up, path, locked=sole_owner)
         async with sqlite.open_sqlite(path) as database:
-            yield Store(database, clock)
+            yield Store(database, clock, path, sole_owner=sole_owner)
 
 
 @asynccontextmanager
@@ -88,4 +106,4 @@ async def _postgres(url: sa.URL, clock: Callable[[], int]) -> AsyncIterator[Stor
     from app.store import postgres  # noqa: PLC0415 - as above
 
     async with postgres.open_postgres(url) as database:
-        yield Store(database, clock)
+        yield Store(database, clock, None, sole_owner=False)

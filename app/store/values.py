@@ -3,10 +3,12 @@
     StoreError              root of what this room lets out
       StoreUnavailable      the database failed; `.outcome` says whether the change can have happened
       AlreadyExists         a row with this key is there (a run id, a caller's name, a token)
+      KeyTaken              another run holds this Idempotency-Key: look it up
+      QuotaExceeded         no room to keep one more answer; `.scope` says whose
       UnknownCaller         no caller of that name, or it was revoked
       StoreUnusable         the database cannot be opened as it is (owner, mode, lock, revision)
 
-No value here holds code, output or a token.
+No value here holds code or a token, and none but `KeptRun` holds output.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +33,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartingRun:
-    """The write-ahead row: committed before `start` is called. `floor` is `""` when none was demanded."""
+    """The write-ahead row: committed before `start` is called. `floor` is `""` when none was demanded.
+
+    `owner` is the replica that runs it, by the id it gave to `replicas.beat`.
+    """
 
     id: str
     caller_id: str
@@ -47,6 +52,31 @@ class StartingRun:
     software_identity: str
     code_bytes: int
     created_unix_ms: int
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An Idempotency-Key as it is kept: its SHA-256, and the fingerprint of the request it came with."""
+
+    sha256: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """An answer that is to be kept, for a keyed or an async run; its bytes are reserved with the starting row.
+
+    `reserve_bytes` is the most that the answer can have. `replaces_run_id` is the `not_dispatched` run that the key belongs to
+    so far, for a run that is admitted again.
+    """
+
+    key: Key | None
+    reserve_bytes: int
+    expires_unix_ms: int
+    caller_quota_bytes: int
+    total_quota_bytes: int
+    replaces_run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +126,8 @@ class StoredRun:
     """One run as kept. What only an end knows is None before it; `record` exists for finished runs.
 
     `reason` is a not-dispatched reason or the stable cause of a `may_have_run`, else `""`. `settled` is False while `state` can
-    still change: always for `starting`, never for `finished` and `not_dispatched`.
+    still change: always for `starting`, never for `finished` and `not_dispatched`. `kept` says that its answer was to be kept;
+    whether it still is, is known by asking for it.
     """
 
     id: str
@@ -116,6 +147,8 @@ class StoredRun:
     state: State
     reason: str
     settled: bool
+    kept: bool
+    owner: str
     ended_unix_ms: int | None = None
     exit_code: int | None = None
     timed_out: bool | None = None
@@ -128,6 +161,15 @@ class StoredRun:
     stdout_truncated: bool | None = None
     stderr_truncated: bool | None = None
     record: RunRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """The run behind an Idempotency-Key. `body` is the answer byte for byte, None where there is none."""
+
+    run: StoredRun
+    fingerprint: str
+    body: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +243,19 @@ class StoreUnavailable(StoreError):
 
 class AlreadyExists(StoreError):
     """A row with this key is there already; nothing of the unit of work was kept."""
+
+
+class KeyTaken(StoreError):
+    """Another run holds this Idempotency-Key: look it up."""
+
+
+class QuotaExceeded(StoreError):
+    """There is no room to keep one more answer."""
+
+    def __init__(self, scope: Literal["caller", "total"]) -> None:
+        """`scope` says whose room is used up."""
+        super().__init__(f"no room to keep one more answer ({scope})")
+        self.scope: Literal["caller", "total"] = scope
 
 
 class UnknownCaller(StoreError):

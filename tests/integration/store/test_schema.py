@@ -101,19 +101,6 @@ async def test_a_database_of_something_else_is_refused(sqlite_url: str, sqlite_p
     assert {name for name, _ in definitions(sqlite_path)} == {"theirs"}
 
 
-async def test_an_older_database_is_migrated_but_not_under_a_living_service(
-    sqlite_url: str, sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The only revision there is cannot be older, so the version that looks is made to believe in a newer one."""
-    async with open_store(sqlite_url, clock=Clock()):
-        monkeypatch.setattr(sqlite, "HEAD", "0002")
-        with pytest.raises(StoreUnusable, match="another plimsolld"):
-            async with open_store(sqlite_url, clock=Clock(), sole_owner=False):
-                pass
-    async with open_store(sqlite_url, clock=Clock(), sole_owner=False):
-        pass
-
-
 def test_a_start_on_a_fresh_or_known_file_loads_no_alembic(sqlite_url: str) -> None:
     """Importing it costs more than the start itself."""
     program = (
