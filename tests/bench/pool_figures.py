@@ -14,8 +14,10 @@ import quickjs  # type: ignore[import-untyped]
 from plimsoll.contract.requests import JavaScript
 from plimsoll.contract.worker import Out
 from providers.seam import Finish, Order, Step
-from providers.wasm.protocol import END, HEADER, RUN, Kind, frame
+from providers.wasm.pool import Pool as Runners
+from providers.wasm.protocol import END, RUN, Kind, Reader, frame, pieces_bytes, pieces_of
 from providers.wasm.provider import WasmProvider
+from providers.wasm.runner import _receive
 from providers.wasm.vm import MIB, Engine
 from tests.bench.processes import resident
 from tests.bench.report import Figure, Report
@@ -24,7 +26,7 @@ from tests.bench.sampling import Operation, Series, Timed, interleaved
 PROGRAM = "console.log(1+1)"
 SOURCE = PROGRAM.encode()
 CAP = 64 * 1024
-_BOMB = "const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))"
+_BOMB = "const all = []; for (;;) all.push([1, 2, 3, 4, 5, 6, 7, 8])"
 _PATIENCE_NS = 10**10
 
 
@@ -34,6 +36,13 @@ class Pool:
 
     provider: WasmProvider
     _ids: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    @property
+    def runners(self) -> Runners:
+        """The provider's own pool."""
+        if self.provider._pool is None:
+            raise RuntimeError("the pool is closed")
+        return self.provider._pool
 
     async def steps(self, program: str, timeout_ms: int = 10_000) -> list[Step]:
         """Run one program of the same tenant every time."""
@@ -83,42 +92,61 @@ async def native() -> None:
 
 @asynccontextmanager
 async def echo() -> AsyncIterator[Operation]:
-    """Frames of a run's size, to another process and back, with nothing in between."""
+    """A run's frames to another process and back, made and read as by host and runner, with nothing in between."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         ours.close()
         _echo(theirs)
     theirs.close()
-    order = frame(Kind.RUN, 1, RUN.pack(0, 0, 0) + SOURCE)
-
-    async def run() -> None:
-        ours.sendall(order)
-        if len(ours.recv(4096)) <= HEADER.size:
-            raise RuntimeError("the echo broke")
-
     try:
-        yield run
+        yield lambda: _exchange(ours)
     finally:
         ours.close()
         await asyncio.to_thread(os.waitpid, pid, 0)
 
 
+async def _exchange(sock: socket.socket) -> None:
+    deadline_ns = time.monotonic_ns() + _PATIENCE_NS
+    sock.sendall(frame(Kind.RUN, 1, RUN.pack(deadline_ns, 64 * MIB, CAP) + SOURCE))
+    for kind, _, payload in Reader().feed(sock.recv(4096)):
+        if kind != Kind.END or [*pieces_of(memoryview(payload)[END.size :])] != [(1, b"2\n")]:
+            raise RuntimeError("the other process answered wrongly")
+
+
 def _echo(sock: socket.socket) -> None:
-    answer = frame(Kind.END, 1, END.pack(0, 0, 0) + b"\x01\x00\x00\x00\x022\n")
     try:
-        while sock.recv(4096):
-            sock.sendall(answer)
+        while _receive(sock) is not None:
+            sock.sendall(frame(Kind.END, 1, END.pack(0, 0, 0) + pieces_bytes([(1, b"2\n")])))
     finally:
         os._exit(0)
 
 
+@asynccontextmanager
+async def bare_runner(pool: Pool) -> AsyncIterator[Operation]:
+    """A run in a real runner whose socket is read directly: what the host's event loop adds is missing."""
+    runner = await pool.runners.fork()
+    sock = runner._sock
+    asyncio.get_running_loop().remove_reader(sock)
+    sock.settimeout(10)
+    try:
+        yield lambda: _exchange(sock)
+    finally:
+        runner.kill("measured")
+
+
 async def vm_and_pool(report: Report, engine: Engine, pool: Pool, rounds: int) -> Timed:
     """Figures 1 and 2; what a run through the pool took."""
-    async with echo() as bounce:
-        operations = {"vm": vm_operation(engine), "native": native, "pool": pool.run, "echo": bounce}
+    async with echo() as bounce, bare_runner(pool) as alone_in_runner:
+        operations = {
+            "vm": vm_operation(engine),
+            "native": native,
+            "pool": pool.run,
+            "echo": bounce,
+            "alone": alone_in_runner,
+        }
         timed = await interleaved(operations, rounds=rounds)
-    vm, plain, through, back = (timed[name] for name in ("vm", "native", "pool", "echo"))
+    vm, plain, through, back, alone = (timed[name] for name in operations)
     one = report.figure(1, f"A fresh VM in the runner's process against native QuickJS: {PROGRAM}")
     for name, each in (("fresh VM", vm), ("native context + eval", plain)):
         one.line(f"{name}, CPU", each.cpu)
@@ -127,10 +155,13 @@ async def vm_and_pool(report: Report, engine: Engine, pool: Pool, rounds: int) -
     one.value("CPU ratio of minimums", vm.cpu.least / plain.cpu.least)
     two = report.figure(2, "Through the pool against an echo between two processes + the VM, wall")
     two.line("through the pool", through.wall)
+    two.line("of that, CPU of the host's process", through.cpu)
     two.line("echo, same frames", back.wall)
     two.line("fresh VM (figure 1)", vm.wall)
+    two.line("one runner, asked without an event loop", alone.wall)
     two.value("ratio of medians", through.wall.p50 / (back.wall.p50 + vm.wall.p50), at_most=1.5)
     two.value("ratio of minimums", through.wall.least / (back.wall.least + vm.wall.least))
+    two.value("against one runner asked without an event loop", through.wall.p50 / alone.wall.p50)
     return through
 
 
@@ -179,10 +210,7 @@ async def limits(report: Report, pool: Pool, engine_memory: int, times: int) -> 
 
 async def _bomb(pool: Pool, memory_bytes: int) -> float:
     """How much a fresh runner's RSS grows at most, MiB."""
-    runners = pool.provider._pool
-    if runners is None:
-        raise RuntimeError("the pool is closed")
-    runner = await runners.fork()
+    runner = await pool.runners.fork()
     try:
         before, _ = resident(runner.pid)
         course = runner.begin(1, _BOMB.encode(), timeout_ms=10_000, memory_bytes=memory_bytes, cap=CAP)
