@@ -4,23 +4,20 @@ A row is settled when its state is final. `finish` and `settle` change unsettled
 changes nothing and is told so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, fields
-from functools import cache
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from app.store import cursors
+from app.store import answers, cursors, orphans, rows
 from app.store.database import Database
 from app.store.schema import audit, records, runs
 from app.store.values import AuditRow, FinishedRun, Keep, KeptRun, RunsPage, StartingRun, State, StoredRun
-from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
 
 _STARTING = [field.name for field in fields(StartingRun)]
-_RECORD = [field.name for field in fields(RunRecord)]
 _ENDED = [
     "exit_code",
     "timed_out",
@@ -40,15 +37,13 @@ _INSERT_RUN = sa.insert(runs)
 _INSERT_RECORD = sa.insert(records)
 INSERT_AUDIT = sa.insert(audit).inline()
 _END = sa.update(runs).where(runs.c.id == sa.bindparam("run"), runs.c.settled == sa.false())
-_SETTLE = _END.values({name: sa.bindparam(name) for name in ("state", "reason", "settled")})
-_FINISH = _END.values({name: sa.bindparam(name) for name in ("state", "reason", "settled", *_ENDED)})
-_RUN_COLUMNS = [runs.c[field.name] for field in fields(StoredRun) if field.name != "record"]
-_RECORD_COLUMNS = [records.c[name] for name in _RECORD]
-_UNSETTLED = (
-    sa.select(*_RUN_COLUMNS, *(sa.null() for _ in _RECORD))
-    .where(runs.c.settled == sa.false())
-    .order_by(runs.c.created_unix_ms, runs.c.id)
+_SETTLE = _END.values({name: sa.bindparam(name) for name in ("state", "reason", "settled")}).returning(
+    runs.c.kept
 )
+_FINISH = _END.values(
+    {name: sa.bindparam(name) for name in ("state", "reason", "settled", *_ENDED)}
+).returning(runs.c.kept)
+_ASK_TO_STOP = _END.where(runs.c.cancel_requested == sa.false()).values(cancel_requested=True)
 
 Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
 
@@ -56,9 +51,10 @@ Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
 class Runs:
     """The repository of runs, their records and their lines of the audit trail."""
 
-    def __init__(self, database: Database) -> None:
-        """Rows live in `database`."""
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        """Rows live in `database`; `clock` gives Unix milliseconds, by which answers expire."""
         self._database = database
+        self._clock = clock
 
     async def insert_starting(self, run: StartingRun, keep: Keep | None = None) -> None:
         """Write the row ahead of `start`, with its key and the bytes for its answer: all of it or nothing.
@@ -68,9 +64,16 @@ class Runs:
         """
         row = {name: _plain(getattr(run, name)) for name in _STARTING}
         row |= {"state": State.STARTING.value, "reason": "", "settled": False, "kept": keep is not None}
-        await self._database.write(lambda connection: connection.execute(_INSERT_RUN, row).rowcount)
+        now = self._clock()
 
-    async def finish(self, run_id: str, end: FinishedRun, body: bytes | None = None) -> bool:  # noqa: ARG002
+        def unit(connection: sa.Connection) -> None:
+            connection.execute(_INSERT_RUN, row)
+            if keep is not None:
+                answers.hold(connection, run.id, run.caller_id, keep, now)
+
+        await self._database.write(unit)
+
+    async def finish(self, run_id: str, end: FinishedRun, body: bytes | None = None) -> bool:
         """Write the end, the record and the audit row together; False when the run is unknown or already settled.
 
         `body` is the answer of a run that keeps it, and is in the same commit. One that is over its reservation, or comes after
@@ -81,10 +84,13 @@ class Runs:
         record = asdict(end.record) | {"run_id": run_id}
 
         def unit(connection: sa.Connection) -> bool:
-            if connection.execute(_FINISH, row).rowcount != 1:
+            ended = connection.execute(_FINISH, row).first()
+            if ended is None:
                 return False
             connection.execute(_INSERT_RECORD, record)
             connection.execute(INSERT_AUDIT, asdict(end.audit))
+            if ended.kept:
+                answers.end(connection, run_id, body)
             return True
 
         return await self._database.write(unit)
@@ -94,130 +100,99 @@ class Runs:
     ) -> bool:
         """Say that a run without an end was not dispatched or may have run; False when it is unknown or already settled.
 
-        With `settled` False a later `finish` or `settle` may still change it. `audit` belongs to the final word.
+        With `settled` False a later `finish` or `settle` may still change it. `audit` belongs to the final word, which also
+        gives back what was reserved for the answer. A key stays with its run until it expires.
         """
         row = {"run": run_id, "state": state.value, "reason": reason, "settled": settled}
 
         def unit(connection: sa.Connection) -> bool:
-            changed = connection.execute(_SETTLE, row).rowcount == 1
-            if changed and audit is not None:
+            changed = connection.execute(_SETTLE, row).first()
+            if changed is not None and audit is not None:
                 connection.execute(INSERT_AUDIT, asdict(audit))
-            return changed
+            if changed is not None and changed.kept and settled:
+                answers.end(connection, run_id, None)
+            return changed is not None
 
         return await self._database.write(unit)
 
     async def get(self, run_id: str, caller_id: str | None) -> StoredRun | None:
         """One run of this caller (None: of anybody); another caller's is as unknown as one that never was."""
-        asked = {"run": run_id} | ({} if caller_id is None else {"caller": caller_id})
-        rows = await self._database.fetch(_one(own=caller_id is not None), asked)
-        return _stored(rows[0]) if rows else None
+        statement = rows.one(own=caller_id is not None)
+        found = await self._database.fetch(statement, _of(caller_id) | {"run": run_id})
+        return rows.stored(found[0]) if found else None
 
     async def page(self, caller_id: str | None, cursor: str | None, limit: int) -> RunsPage | None:
         """Runs of this caller (None: of everybody), newest first; None for a cursor that is not one of theirs."""
-        asked: dict[str, Any] = {"limit": limit + 1} | ({} if caller_id is None else {"caller": caller_id})
+        asked: dict[str, Any] = _of(caller_id) | {"limit": limit + 1}
         if cursor is not None:
             position = cursors.read(cursor, caller_id)
             if position is None:
                 return None
             asked["before"], asked["before_id"] = position
-        statement = _newest(own=caller_id is not None, after=cursor is not None)
-        rows = await self._database.fetch(statement, asked, many=True)
-        found = tuple(_stored(row) for row in rows[:limit])
-        more = len(rows) > limit
+        statement = rows.newest(own=caller_id is not None, after=cursor is not None)
+        read = await self._database.fetch(statement, asked, many=True)
+        found = tuple(rows.stored(row) for row in read[:limit])
+        more = len(read) > limit
         return RunsPage(
             found, cursors.make(found[-1].created_unix_ms, found[-1].id, caller_id) if more else None
         )
 
     async def by_key(self, caller_id: str, key_sha256: str) -> KeptRun | None:
         """The run that holds this caller's key; None for a key that is unknown or expired."""
-        raise NotImplementedError
+        asked = {"caller": caller_id, "key": key_sha256, "now": self._clock()}
+        found = await self._database.fetch(rows.BY_KEY, asked)
+        return KeptRun(rows.stored(found[0]), *found[0][rows.WIDTH :]) if found else None
 
     async def body(self, run_id: str, caller_id: str | None) -> bytes | None:
         """The kept answer of a run of this caller (None: of anybody); None when there is none, not yet or no more."""
-        raise NotImplementedError
+        asked = _of(caller_id) | {"run": run_id, "now": self._clock()}
+        found = await self._database.fetch(rows.body(own=caller_id is not None), asked)
+        return found[0][0] if found else None
 
     async def request_cancel(self, run_id: str, caller_id: str | None) -> StoredRun | None:
         """Ask whoever owns the run to stop it, if it can still end; the run as it is then, None when it is not theirs."""
-        raise NotImplementedError
+        asked = _of(caller_id) | {"run": run_id}
+        own = caller_id is not None
+        ask = _ASK_TO_STOP.where(runs.c.caller_id == sa.bindparam("caller")) if own else _ASK_TO_STOP
+
+        def unit(connection: sa.Connection) -> StoredRun | None:
+            connection.execute(ask, asked)
+            found = connection.execute(rows.one(own=own), asked).first()
+            return rows.stored(found) if found else None
+
+        return await self._database.write(unit)
 
     async def cancel_requests(self, owner: str) -> list[str]:
-        """The open runs of this owner that somebody asked to stop."""
-        raise NotImplementedError
+        """The open runs of this owner that somebody asked to stop, oldest first."""
+        return [row[0] for row in await self._database.fetch(rows.CANCELLED, {"owner": owner}, many=True)]
 
     async def adopt_orphans(self, own_id: str, reason: str, final_after_ms: int) -> int:
         """Say `may_have_run` of open runs whose replica is gone; how many changed.
 
         They can still end while their replica could come back: until `final_after_ms` after its lease, or until it left.
+        Safe when several replicas do it at once; a bounded number changes at a time, so do it again and again.
         """
-        raise NotImplementedError
+        now = self._clock()
+        return await self._database.write(
+            lambda connection: orphans.adopt(connection, own_id, reason, final_after_ms, now)
+        )
 
     async def unfinished(self) -> list[StoredRun]:
         """Every run whose state is not final, oldest first."""
-        rows = await self._database.fetch(_UNSETTLED, many=True)
-        return [_stored(row) for row in rows]
+        found = await self._database.fetch(rows.UNSETTLED, many=True)
+        return [rows.stored(row) for row in found]
 
     async def reconcile_at_start(self, now_unix_ms: int, reason: str) -> int:
         """Settle what an earlier process left open as `may_have_run`; how many there were.
 
         Only for the sole owner of the database before it serves: every open run is then one that nobody will ever end.
         """
-        return await self._database.write(lambda connection: _abandon(connection, now_unix_ms, reason))
+        return await self._database.write(lambda connection: orphans.abandon(connection, now_unix_ms, reason))
 
 
-def _abandon(connection: sa.Connection, now_unix_ms: int, reason: str) -> int:
-    is_open = runs.c.settled == sa.false()
-    same = ("kind", "floor", "provider", "tier", "request_sha256")
-    event = f"run.{State.MAY_HAVE_RUN}"
-    lines = sa.select(
-        sa.literal(now_unix_ms, sa.BigInteger),
-        sa.literal(event),
-        runs.c.caller_id,
-        runs.c.id,
-        sa.literal(reason),
-        *(runs.c[name] for name in same),
-    ).where(is_open)
-    columns = ["unix_ms", "event", "caller_id", "run_id", "reason", *same]
-    connection.execute(sa.insert(audit).from_select(columns, lines))
-    final = {"state": State.MAY_HAVE_RUN.value, "reason": reason, "settled": True}
-    return connection.execute(sa.update(runs).where(is_open).values(final)).rowcount
-
-
-@cache
-def _one(*, own: bool) -> sa.Select[Any]:
-    return _joined(own=own).where(runs.c.id == sa.bindparam("run"))
-
-
-@cache
-def _newest(*, own: bool, after: bool) -> sa.Select[Any]:
-    statement = _joined(own=own)
-    if after:
-        position = sa.tuple_(runs.c.created_unix_ms, runs.c.id)
-        statement = statement.where(position < sa.tuple_(sa.bindparam("before"), sa.bindparam("before_id")))
-    newest = (runs.c.created_unix_ms.desc(), runs.c.id.desc())
-    return statement.order_by(*newest).limit(sa.bindparam("limit", type_=sa.Integer))
-
-
-def _joined(*, own: bool) -> sa.Select[Any]:
-    statement = sa.select(*_RUN_COLUMNS, *_RECORD_COLUMNS).select_from(runs.outerjoin(records))
-    return statement.where(runs.c.caller_id == sa.bindparam("caller")) if own else statement
-
-
-_COUNT = len(_RUN_COLUMNS)
-_NAMES = [column.name for column in _RUN_COLUMNS]
-_FLAGS = {column.name for column in _RUN_COLUMNS if isinstance(column.type, sa.Boolean)}
-
-
-def _stored(row: Sequence[Any]) -> StoredRun:
-    values = dict(zip(_NAMES, row[:_COUNT], strict=True))
-    for name in _FLAGS:
-        values[name] = None if values[name] is None else bool(values[name])
-    values |= {
-        "kind": Kind(values["kind"]),
-        "tier": Tier(values["tier"]),
-        "state": State(values["state"]),
-    }
-    record = row[_COUNT:]
-    return StoredRun(**values, record=None if record[0] is None else RunRecord(*record))
+def _of(caller_id: str | None) -> dict[str, Any]:
+    """The caller as a parameter, for the statements that are about one."""
+    return {} if caller_id is None else {"caller": caller_id}
 
 
 def _plain(value: Any) -> Any:

@@ -28,10 +28,11 @@ class Store:
     ) -> None:
         """Rows live in `database`, for SQLite in `file`; `clock` gives Unix milliseconds."""
         self._database = database
+        self._clock = clock
         self._file = file
         self.sole_owner = sole_owner
         """Whether nobody else serves from this database: then every open run at start is an orphan."""
-        self.runs = Runs(database)
+        self.runs = Runs(database, clock)
         self.replicas = Replicas(database)
         self.callers = Callers(database, clock)
         self.evidence = Evidence(database, clock)
@@ -39,9 +40,10 @@ class Store:
     async def prune(
         self, older_than_unix_ms: int, batch: int = PRUNE_BATCH, *, keep_evidence: Collection[str] = ()
     ) -> int:
-        """Forget one bounded batch of what is older; how many rows went, 0 when there is no more. See `retention`."""
+        """Forget one bounded batch of what is older or has expired; how many rows went, 0 at the end. See `retention`."""
+        now = self._clock()
         return await self._database.write(
-            lambda connection: retention.prune(connection, older_than_unix_ms, batch, keep_evidence)
+            lambda connection: retention.prune(connection, older_than_unix_ms, now, batch, keep_evidence)
         )
 
     def free_fraction(self) -> float | None:

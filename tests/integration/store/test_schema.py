@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.store import callers, revision, runs, sqlite
+from app.store import callers, revision, rows, sqlite
 from app.store.schema import metadata
 from app.store.store import open_store
 from app.store.values import StoreUnusable
@@ -138,14 +138,20 @@ def test_migrations_work_from_an_installed_package_wherever_it_is(tmp_path: Path
 
 PLANS = [
     (callers._AUTHENTICATE, ["SEARCH caller_tokens USING INDEX", "SEARCH callers USING INDEX"]),
-    (runs._one(own=True), ["SEARCH runs USING INDEX sqlite_autoindex_runs_1", "SEARCH records USING INDEX"]),
-    (runs._newest(own=True, after=False), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),
-    (runs._newest(own=True, after=True), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),
+    (rows.one(own=True), ["SEARCH runs USING INDEX sqlite_autoindex_runs_1", "SEARCH records USING INDEX"]),
+    (rows.newest(own=True, after=False), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),
+    (rows.newest(own=True, after=True), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),
     (
-        runs._newest(own=False, after=True),
+        rows.newest(own=False, after=True),
         ["SEARCH runs USING INDEX ix_runs_created", "SEARCH records USING"],
     ),
-    (runs._UNSETTLED, ["SCAN runs USING INDEX ix_runs_unsettled"]),
+    (rows.UNSETTLED, ["SCAN runs USING INDEX ix_runs_unsettled"]),
+    (rows.CANCELLED, ["SCAN runs USING INDEX ix_runs_unsettled"]),
+    (rows.body(own=True), ["SEARCH answers USING INDEX sqlite_autoindex_answers"]),
+    (
+        rows.BY_KEY,
+        ["SEARCH answers USING INDEX sqlite_autoindex_answers", "SEARCH runs USING", "SEARCH records USING"],
+    ),
 ]
 
 
