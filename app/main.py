@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -16,9 +16,12 @@ from starlette.types import ASGIApp
 from app.api import describe, health, runs
 from app.api.document import document
 from app.api.services import Readiness, Services
+from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
+from app.dispatch.keyed import Keeper, Room
 from app.dispatch.quota import Quota
+from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
 from app.http.answers import exception_handlers
@@ -44,7 +47,9 @@ def unix_ms() -> int:
 
 def around() -> Surroundings:
     """The real clock and randomness."""
-    return Surroundings(unix_ms=unix_ms, new_run_id=lambda: secrets.token_hex(16))
+    return Surroundings(
+        unix_ms=unix_ms, new_run_id=lambda: secrets.token_hex(16), owner=secrets.token_hex(16)
+    )
 
 
 @dataclass(slots=True)
@@ -121,12 +126,11 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
     store = service.store = await stack.enter_async_context(
         open_store(settings.database_url, clock=surroundings.unix_ms)
     )
-    settled = await store.runs.reconcile_at_start(surroundings.unix_ms(), "service_restarted")
-    if settled:
-        event(logger, "runs.reconciled", count=settled)
+    await _reconcile(store, surroundings)
+    surroundings = replace(surroundings, disk_full=DiskWatch(store.free_fraction).full)
     settler = await stack.enter_async_context(Settler())
     keeper = EvidenceKeeper(store.evidence)
-    dispatcher = Dispatcher(
+    running = Dispatcher(
         supervisors,
         runs=store.runs,
         evidence=keeper,
@@ -135,15 +139,31 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         output_bytes=settings.output_bytes,
         around=surroundings,
     )
+    dispatcher = await stack.enter_async_context(running)
+    if not store.sole_owner:
+        await stack.enter_async_context(
+            Replica(store.replicas, store.runs, dispatcher.cancel, surroundings.owner)
+        )
     settler.watch(_prune(store, keeper, settings.retention_days * _DAY_MS, surroundings))
+    room = Room(settings.kept_caller_mb << 20, settings.kept_total_mb << 20, settings.output_bytes)
     return Services(
         dispatcher=dispatcher,
+        keeper=Keeper(dispatcher, store.runs, room),
+        unix_ms=surroundings.unix_ms,
         runs=store.runs,
         evidence=store.evidence,
         output_bytes=settings.output_bytes,
         version=VERSION,
-        readiness=lambda: readiness(dispatcher, supervisors),
+        readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full),
     )
+
+
+async def _reconcile(store: Store, surroundings: Surroundings) -> None:
+    """The sole owner of a database knows that whatever is open was left by a process that is gone."""
+    if store.sole_owner:
+        settled = await store.runs.reconcile_at_start(surroundings.unix_ms(), "service_restarted")
+        if settled:
+            event(logger, "runs.reconciled", count=settled)
 
 
 def _quota(settings: Settings) -> Quota:
@@ -155,11 +175,15 @@ def _quota(settings: Settings) -> Quota:
     )
 
 
-def readiness(dispatcher: Dispatcher, members: Sequence[ProviderSupervisor]) -> Readiness:
+def readiness(
+    dispatcher: Dispatcher, members: Sequence[ProviderSupervisor], disk_full: Callable[[], bool]
+) -> Readiness:
     """Ready once each provider's first evidence ended, and not while draining; reasons are codes, also when ready."""
     pending = [f"{each.provider}:evidence_pending" for each in members if not each.evidence_ended]
     if dispatcher.draining:
         pending.append("draining")
+    if disk_full():
+        pending.append("disk_full")
     missing = [f"{each.provider}:{fault}" for each in members if each.latest for fault in each.latest.faults]
     away = [f"{each.provider}:away" for each in members if each.evidence_ended and each.away]
     return Readiness(not pending, (*pending, *missing, *away))

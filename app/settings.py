@@ -71,6 +71,8 @@ class Settings:
     debug_dumpable: bool = False
     drain_grace_s: int = 10
     retention_days: int = 30
+    kept_caller_mb: int = 64
+    kept_total_mb: int = 1024
 
     @property
     def wasm_slots(self) -> int:
@@ -265,6 +267,20 @@ SETTINGS: tuple[Setting, ...] = (
         _whole(0, 600),
         "10",
         "Seconds running runs get after SIGTERM.",
+    ),
+    Setting(
+        "PLIMSOLL_KEPT_CALLER_MB",
+        "kept_caller_mb",
+        _whole(1, 1 << 20),
+        "64",
+        "Answers kept for keys and async runs of one caller, MiB.",
+    ),
+    Setting(
+        "PLIMSOLL_KEPT_TOTAL_MB",
+        "kept_total_mb",
+        _whole(1, 1 << 20),
+        "1024",
+        "Answers kept for keys and async runs, all callers, MiB.",
     ),
     Setting(
         "PLIMSOLL_RETENTION_DAYS",

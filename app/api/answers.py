@@ -18,6 +18,9 @@ _MARK = {
     "schema": {"type": "string", "enum": [reason.value for reason in Reason]},
 }
 HEADERS = {"Plimsoll-Request-Id": _REQUEST_ID}
+LOCATION: dict[str, Any] = {
+    "Location": {"description": "Path of the run.", "required": True, "schema": {"type": "string"}}
+}
 _OF_STATUS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": {"description": "`Bearer`.", "required": True, "schema": {"type": "string"}}},
     405: {
@@ -30,7 +33,7 @@ _OF_STATUS: dict[int, dict[str, Any]] = {
             "schema": {"type": "integer", "minimum": 1},
         }
     },
-    502: {"Location": {"description": "Path of the run.", "required": True, "schema": {"type": "string"}}},
+    502: LOCATION,
 }
 """Headers that only one status has."""
 _UNMARKED = {500, 502}
@@ -41,6 +44,7 @@ _TEXTS = {
     403: "The token may not do this, or a browser of another origin asked. Marked `permission`.",
     404: "Unknown, or somebody else's. Marked `request`.",
     405: "Another method. Marked `request`.",
+    409: "The Idempotency-Key came with another request before. Marked `request`.",
     408: "The request did not arrive in time. Marked `request`.",
     412: "No worker meets the floor (`isolation`) or the software rule (`environment`). Nothing ran.",
     413: "The body is over the limit. Marked `request`.",

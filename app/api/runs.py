@@ -1,36 +1,31 @@
-"""`/v1/runs`: run a request and wait for its answer; read one's own runs and their records."""
+"""`/v1/runs`: run a request and wait for its answer; read one's own runs and their records; cancel."""
 
-import asyncio
 from collections.abc import MutableMapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
-from starlette.types import Receive
 
-from app.api.answers import HEADERS, answer, not_allowed, problems, unknown
-from app.api.services import GetServices, Services
-from app.api.shapes import record_body, run_answer, run_view
-from app.dispatch.attempt import Cancel
-from app.dispatch.dispatcher import payload_bytes
-from app.dispatch.outcome import Finished
+from app.api.answers import HEADERS, LOCATION, answer, not_allowed, problems, unknown
+from app.api.deliver import awaited, cancelled, deliver, found
+from app.api.services import GetServices
+from app.api.shapes import record_body, run_view
+from app.dispatch.dispatcher import NOT_PERMITTED
 from app.http.answers import read_body
-from app.http.checks import unsupported_header
+from app.http.delivery import read_delivery
 from app.http.ids import caller_of, request_id_of
 from app.http.strict import RunRead, read_run
-from app.identity import Caller, Scope
-from app.log import audit_run, event, logger
-from app.store.values import StoredRun
+from app.identity import Scope
+from app.log import event, logger
 from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, Refused, invalid
-from plimsoll.contract.rest import RecordBody, RunAnswer, RunBody, RunPage, RunView
+from plimsoll.contract.rest import CancelBody, RecordBody, RunAnswer, RunBody, RunPage, RunView
 
 RunId = Annotated[str, Path(description="A run's id, 32 hex digits.")]
 Limit = Annotated[int, Query(ge=1, le=100, description="Runs on a page.")]
 Cursor = Annotated[str | None, Query(max_length=256, description="`next_cursor` of the page before.")]
 Wait = Annotated[int, Query(ge=0, le=60, description="Seconds to wait for the run's end.")]
 
-_WAIT_STEP_S = 0.1
 _BODY = {
     "requestBody": {
         "required": True,
@@ -44,6 +39,32 @@ _LINKS = {
 }
 """Where an answer leads, for tools that follow links."""
 
+_LATER = "Admitted and written ahead (`Prefer: respond-async`), or the run that holds the key has no final word yet."
+_EVENTS = {
+    "text/event-stream": {
+        "schema": {
+            "type": "string",
+            "description": "Events `accepted`, `stdout`, `stderr`, then one `result` (a RunAnswer) or `error` (a Problem).",
+        }
+    }
+}
+_DELIVERY = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "Runs the request at most once in 24 hours; a repeat is answered from what was kept.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    },
+    {
+        "name": "Prefer",
+        "in": "header",
+        "required": False,
+        "description": "`respond-async`: 202 at once, the answer is kept.",
+        "schema": {"type": "string"},
+    },
+]
+
 
 def router(services: GetServices) -> APIRouter:
     """The routes over what `services` gives once the service runs."""
@@ -52,17 +73,20 @@ def router(services: GetServices) -> APIRouter:
     @routes.post(
         "",
         response_model=RunAnswer,
-        responses={200: {"headers": HEADERS, "links": _LINKS}, **problems(412, 422, 501, 502)},
-        openapi_extra=_BODY,
+        responses={
+            200: {"headers": HEADERS, "links": _LINKS, "content": _EVENTS},
+            202: {"model": RunView, "headers": HEADERS | LOCATION, "description": _LATER},
+            **problems(409, 412, 422, 501, 502),
+        },
+        openapi_extra=_BODY | {"parameters": _DELIVERY},
         operation_id="create_run",
     )
     async def create(request: Request) -> Response:
         """Run code once and wait for its result. A non-zero exit is a normal result."""
-        if refusal := unsupported_header(request.scope["headers"]):
-            raise Refused(refusal)
-        read = await _read(request)
-        run = await _run(services(), request, read)
-        return answer(run_answer(run))
+        wanted = read_delivery(request.scope["headers"])
+        if isinstance(wanted, Refusal):
+            raise Refused(wanted)
+        return await deliver(services(), request, await _read(request), wanted)
 
     @routes.get(
         "",
@@ -72,7 +96,7 @@ def router(services: GetServices) -> APIRouter:
     )
     async def page(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Response:
         """The caller's own runs, newest first; an admin's: all."""
-        found = await services().runs.page(_whose(request.scope), cursor, limit)
+        found = await services().runs.page(whose_runs(request.scope), cursor, limit)
         if found is None:
             raise Refused(invalid(FieldFault("cursor", "is not the cursor of a page of these runs")))
         views = [run_view(each) for each in found.runs]
@@ -92,8 +116,24 @@ def router(services: GetServices) -> APIRouter:
         operation_id="get_run",
     )
     async def one(request: Request, run_id: RunId, wait: Wait = 0) -> Response:
-        """One run as it stands, after at most `wait` seconds."""
-        return answer(run_view(await _settled(services(), _whose(request.scope), run_id, wait)))
+        """One run as it stands, after at most `wait` seconds; its result where it was kept."""
+        running, whose = services(), whose_runs(request.scope)
+        run = await awaited(running, caller_of(request.scope), whose, run_id, wait)
+        body = await running.runs.body(run_id, whose) if run.kept else None
+        return answer(run_view(run, body))
+
+    @routes.post(
+        "/{run_id}/cancel",
+        response_model=CancelBody,
+        responses={200: {"headers": HEADERS}, **problems(404, 422)},
+        operation_id="cancel_run",
+    )
+    async def cancel(request: Request, run_id: RunId) -> Response:
+        """Ask a run to end, and say truthfully what that came to."""
+        caller = caller_of(request.scope)
+        if not caller.may(Scope.RUN):
+            raise Refused(NOT_PERMITTED)
+        return answer(await cancelled(services(), caller.id, run_id))
 
     @routes.get(
         "/{run_id}/record",
@@ -103,12 +143,20 @@ def router(services: GetServices) -> APIRouter:
     )
     async def record(request: Request, run_id: RunId) -> Response:
         """The record of a finished run."""
-        run = await _settled(services(), _whose(request.scope), run_id, 0)
+        run = await found(services(), whose_runs(request.scope), run_id)
         if run.record is None:
             unknown("record")
         return answer(record_body(run.record))
 
     return routes
+
+
+def whose_runs(scope: MutableMapping[str, Any]) -> str | None:
+    """Whose runs the caller may read: its own, an admin everybody's (None). Raises Refused without the scope."""
+    caller = caller_of(scope)
+    if not caller.may(Scope.READ_RECORDS):
+        raise Refused(Refusal(Code.PERMISSION_DENIED, "This token may not read runs.", Reason.PERMISSION))
+    return None if caller.may(Scope.ADMIN) else caller.id
 
 
 async def _read(request: Request) -> RunRead:
@@ -119,72 +167,3 @@ async def _read(request: Request) -> RunRead:
     if read.trace_id_dropped:
         event(logger, "trace_id.dropped", request_id=request_id_of(request.scope))
     return read
-
-
-async def _run(services: Services, request: Request, read: RunRead) -> Finished:
-    cancel = Cancel()
-    watcher = asyncio.create_task(_watch(request.receive, cancel))
-    try:
-        run = await services.dispatcher.run(caller_of(request.scope), read.request, cancel)
-    except Refused as refused:
-        _audit(request.scope, read, refused.refusal)
-        raise
-    finally:
-        watcher.cancel()
-    _audit(request.scope, read, run)
-    return run
-
-
-async def _watch(receive: Receive, cancel: Cancel) -> None:
-    """Cancel the run when its caller goes away: nobody is there for its answer."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    cancel.request()
-
-
-def _audit(scope: MutableMapping[str, Any], read: RunRead, end: Finished | Refusal) -> None:
-    caller: Caller = caller_of(scope)
-    common: dict[str, Any] = {
-        "caller_id": caller.id,
-        "caller_name": caller.name,
-        "request_id": request_id_of(scope),
-        "trace_id": read.request.trace_id,
-        "kind": read.request.payload.kind.value,
-        "code_bytes": payload_bytes(read.request),
-    }
-    if isinstance(end, Refusal):
-        audit_run(**common, run_id=end.run_id or "", outcome=end.code.value)
-        return
-    audit_run(
-        **common,
-        run_id=end.run_id,
-        outcome="finished",
-        provider=end.provider,
-        tier=end.tier.value,
-        output_bytes=len(end.result.stdout) + len(end.result.stderr),
-        exit_code=end.ended.exit_code,
-        duration_ms=end.ended.duration_ms,
-        start_ms=end.accepted.start_ms,
-    )
-
-
-def _whose(scope: Any) -> str | None:
-    """Whose runs the caller may read: its own, an admin everybody's (None). Raises Refused without the scope."""
-    caller = caller_of(scope)
-    if not caller.may(Scope.READ_RECORDS):
-        raise Refused(Refusal(Code.PERMISSION_DENIED, "This token may not read runs.", Reason.PERMISSION))
-    return None if caller.may(Scope.ADMIN) else caller.id
-
-
-async def _settled(services: Services, whose: str | None, run_id: str, wait_s: int) -> StoredRun:
-    """The run once it can change no more, or as it is after `wait_s`. Raises Refused (404)."""
-    if not bounds.RUN_ID.fullmatch(run_id):
-        unknown("run")
-    until = asyncio.get_running_loop().time() + wait_s
-    while True:
-        run = await services.runs.get(run_id, whose)
-        if run is None:
-            unknown("run")
-        if run.settled or asyncio.get_running_loop().time() >= until:
-            return run
-        await asyncio.sleep(_WAIT_STEP_S)

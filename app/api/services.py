@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.dispatch.dispatcher import Dispatcher
+from app.dispatch.keyed import Keeper
 from app.store.values import RunsPage, StoredEvidence, StoredRun
 
 
@@ -12,6 +13,8 @@ class StoredRuns(Protocol):
     """Reading runs; `caller_id` None reads everybody's. Another caller's run or cursor is None, like an unknown one."""
 
     async def get(self, run_id: str, caller_id: str | None) -> StoredRun | None: ...
+    async def body(self, run_id: str, caller_id: str | None) -> bytes | None: ...
+    async def request_cancel(self, run_id: str, caller_id: str | None) -> StoredRun | None: ...
     async def page(self, caller_id: str | None, cursor: str | None, limit: int) -> RunsPage | None: ...
 
 
@@ -34,6 +37,8 @@ class Services:
     """The running service as its routes see it."""
 
     dispatcher: Dispatcher
+    keeper: Keeper
+    unix_ms: Callable[[], int]
     runs: StoredRuns
     evidence: StoredFacts
     output_bytes: int

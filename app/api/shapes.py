@@ -7,7 +7,7 @@ from typing import Any
 
 from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
-from app.store.values import State, StoredEvidence, StoredRun
+from app.store.values import StartingRun, State, StoredEvidence, StoredRun
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import Kind
@@ -78,8 +78,8 @@ def run_answer(run: Finished) -> RunAnswer:
     )
 
 
-def run_view(run: StoredRun) -> RunView:
-    """A run as kept. What was chosen for it counts only once it can have run."""
+def run_view(run: StoredRun, body: bytes | None = None) -> RunView:
+    """A run as kept, with its result when `body` is the kept answer. What was chosen counts only once it can have run."""
     view: dict[str, Any] = {
         "id": run.id,
         "state": run.state.value,
@@ -102,7 +102,31 @@ def run_view(run: StoredRun) -> RunView:
         return RunView(**view)
     ended = ("duration_ms", "start_ms", "cancelled", "oom_killed", "exit_code", "timed_out")
     view |= {name: getattr(run, name) for name in ended}
+    if body is not None:
+        view["result"] = RunAnswer.model_validate_json(body).result
     return RunView(**view, instance=run.record.instance, record=record_body(run.record))
+
+
+def live_view(row: StartingRun) -> RunView:
+    """A run that was written ahead a moment ago."""
+    return RunView(
+        id=row.id,
+        state="starting",
+        kind=row.kind.value,
+        trace_id=row.trace_id,
+        created_unix_ms=row.created_unix_ms,
+        settled=False,
+        provider=row.provider,
+        isolation=row.tier,
+        evidence_sha256=row.evidence_sha256,
+        environment=row.environment,
+        software_identity=row.software_identity,
+    )
+
+
+def kept_bytes(run: Finished) -> bytes:
+    """The exact bytes of an answer that is kept."""
+    return run_answer(run).model_dump_json().encode()
 
 
 def provider_body(candidate: Candidate) -> ProviderBody:

@@ -10,7 +10,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from app.dispatch.admission import UNAVAILABLE
@@ -19,16 +19,24 @@ from app.dispatch.killpoints import KillPoint, Reached
 from app.dispatch.outcome import Finished, Heard, audit_row, finished, finished_row
 from app.dispatch.settler import Settler
 from app.log import event, logger
-from app.store.values import AuditRow, FinishedRun, StartingRun, State, StoreError, StoreUnavailable
+from app.store.values import (
+    AuditRow,
+    FinishedRun,
+    Keep,
+    KeyTaken,
+    QuotaExceeded,
+    StartingRun,
+    State,
+    StoreError,
+    StoreUnavailable,
+)
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 from plimsoll.contract.requests import RunRequest
 from plimsoll.contract.worker import (
     Accepted,
     Broken,
-    Ended,
     Job,
     NotSent,
-    Out,
     RunState,
     Ticket,
     TicketRefused,
@@ -39,14 +47,21 @@ from plimsoll.contract.worker import (
 GRACE_S = 5.0
 """How long after a run's own deadline its end may take to arrive."""
 _QUERY_S = 2.0
+NO_ROOM_RETRY_S = 60
 _SETTLE_TRIES = 30
 _SETTLE_PAUSE_S = 2.0
 
 DATABASE_DOWN = Refusal(
     Code.UNAVAILABLE, "The database did not take the run, so it was not started.", Reason.ENVIRONMENT
 )
+NO_ROOM = Refusal(
+    Code.CAPACITY, "There is no room to keep this answer.", Reason.CAPACITY, retry_after_s=NO_ROOM_RETRY_S
+)
 GONE = Refusal(Code.UNAVAILABLE, "The run was cancelled before it was started.", Reason.REQUEST)
 
+
+Render = Callable[[Finished], bytes]
+"""The exact bytes of an answer that is kept."""
 
 Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
 
@@ -54,8 +69,8 @@ Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
 class Runs(Protocol):
     """The part of the store a run needs."""
 
-    async def insert_starting(self, run: StartingRun) -> None: ...
-    async def finish(self, run_id: str, end: FinishedRun) -> bool: ...
+    async def insert_starting(self, run: StartingRun, keep: Keep | None = None) -> None: ...
+    async def finish(self, run_id: str, end: FinishedRun, body: bytes | None = None) -> bool: ...
     async def settle(
         self, run_id: str, *, state: Unfinished, reason: str, settled: bool, audit: AuditRow | None
     ) -> bool: ...
@@ -90,29 +105,38 @@ class Attempt:
     unix_ms: Callable[[], int]
     reached: Reached
     evidence: EvidenceKeeper
+    keep: Keep | None = None
+    render: Render | None = None
+    heard: Heard = field(default_factory=Heard)
 
-    async def go(self) -> Finished:
-        """The finished run. Raises Refused: marked when nothing ran, `may_have_run` without a mark otherwise."""
-        await self._write_ahead()
+    async def follow(self) -> Finished:
+        """Start it and give its end. Raises Refused: marked when nothing ran, `may_have_run` without a mark otherwise."""
+        if self.cancel.requested:
+            await self._void()
+            raise await self._not_dispatched(GONE)
         self.reached(KillPoint.BEFORE_SEND)
         heard = await self._follow()
         self.reached(KillPoint.AFTER_END_RECEIVED)
         return await self._finish(heard)
 
     # 1 -----------------------------------------------------------------------------------------------------------
-    async def _write_ahead(self) -> None:
+    async def write_ahead(self) -> None:
+        """Commit the row. Raises Refused (nothing ran), or KeyTaken when another run holds its key; the ticket is void then."""
         self.reached(KillPoint.BEFORE_STARTING_COMMIT)
         try:
-            await self.runs.insert_starting(self.row)
+            await self.runs.insert_starting(self.row, self.keep)
+        except KeyTaken:
+            await self._void()
+            raise
+        except QuotaExceeded as error:
+            await self._void()
+            raise Refused(NO_ROOM) from error
         except StoreError as error:
             await self._void()
             if isinstance(error, StoreUnavailable) and error.outcome == "unknown":
                 self._settle_later(State.NOT_DISPATCHED, Reason.ENVIRONMENT)
             raise Refused(DATABASE_DOWN) from error
         self.reached(KillPoint.AFTER_STARTING_COMMIT)
-        if self.cancel.requested:
-            await self._void()
-            raise await self._not_dispatched(GONE)
 
     async def _void(self) -> None:
         """Give the slot back. A worker that cannot be asked keeps the ticket only until it expires."""
@@ -124,7 +148,7 @@ class Attempt:
 
     # 2 -----------------------------------------------------------------------------------------------------------
     async def _follow(self) -> Heard:
-        heard = Heard()
+        heard = self.heard
         try:
             async with asyncio.timeout(self.job.timeout_ms / 1000 + GRACE_S):
                 await self._listen(heard)
@@ -145,18 +169,11 @@ class Attempt:
             self.cancel.stop()
         self.reached(KillPoint.AFTER_SEND)
         async for each in events:
-            match each:
-                case Out(stream="stdout", data=data):
-                    heard.stdout += data
-                case Out(data=data):
-                    heard.stderr += data
-                case Accepted():
-                    heard.accepted = each
-                    self.reached(KillPoint.AFTER_ACCEPTED)
-                case Ended():
-                    heard.ended = each
-                case Broken(cause=cause):
-                    raise await self._may_have_run(cause)
+            if isinstance(each, Broken):
+                raise await self._may_have_run(each.cause)
+            heard.note(each)
+            if isinstance(each, Accepted):
+                self.reached(KillPoint.AFTER_ACCEPTED)
 
     async def _cancel_quietly(self) -> None:
         try:
@@ -178,12 +195,21 @@ class Attempt:
                 tier=run.tier.value,
             )
             raise await self._may_have_run("below_floor")
+        recorded = await self._record(replace(run, recorded=True))
+        self.reached(KillPoint.AFTER_END_COMMIT)
+        return recorded
+
+    async def _record(self, run: Finished) -> Finished:
+        """Write the end, with the answer's bytes when it is kept; if that fails, deliver it all the same and write later."""
+        run = self._with_body(run)
         try:
             if not self.evidence.knows(run.evidence_sha256):
                 await self.evidence.learn(self.worker)
             self.reached(KillPoint.BEFORE_END_COMMIT)
-            recorded = await self.runs.finish(self.row.id, finished_row(self.row, run))
-        except StoreError as error:
+            if await self.runs.finish(self.row.id, finished_row(self.row, run), run.body):
+                return run
+            event(logger, "run.settled_before_its_end", level=logging.ERROR, run_id=self.row.id)
+        except (StoreError, WorkerLost) as error:
             event(
                 logger,
                 "run.not_recorded",
@@ -191,10 +217,12 @@ class Attempt:
                 run_id=self.row.id,
                 cause=type(error).__name__,
             )
-            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, run)))
-            recorded = False
-        self.reached(KillPoint.AFTER_END_COMMIT)
-        return replace(run, recorded=recorded)
+            run = self._with_body(replace(run, recorded=False))
+            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, run), run.body))
+        return self._with_body(replace(run, recorded=False))
+
+    def _with_body(self, run: Finished) -> Finished:
+        return replace(run, body=self.render(run)) if self.render else run
 
     # 4 -----------------------------------------------------------------------------------------------------------
     async def _after_silence(self, cause: str) -> Heard:
@@ -231,7 +259,8 @@ class Attempt:
             state = None
         if state and state.state == "finished" and state.ended and state.accepted:
             run = finished(self.row, self.request, self.ticket, Heard.from_state(state))
-            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, run)))
+            late = self._with_body(replace(run, recorded=True))
+            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, late), late.body))
         else:
             self._settle_later(State.MAY_HAVE_RUN, "unanswered")
 

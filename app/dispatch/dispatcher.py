@@ -3,27 +3,34 @@
 Nothing here waits for another run. Everything before the attempt's `start` is provably not dispatched.
 """
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from app.dispatch.admission import CEILINGS, DRAINING, UNAVAILABLE, Candidate, choose
-from app.dispatch.attempt import DATABASE_DOWN, Attempt, Cancel, Runs
+from app.dispatch.attempt import DATABASE_DOWN, Attempt, Cancel, Render, Runs
+from app.dispatch.audit import Say, audited
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.killpoints import KillPoint, Reached, pass_by
-from app.dispatch.outcome import Finished
+from app.dispatch.outcome import Finished, payload_bytes
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler
 from app.identity import Caller, Scope
-from app.store.values import StartingRun, StoreError
+from app.store.values import Keep, StartingRun, StoreError
 from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
-from plimsoll.contract.requests import Cell, JavaScript, Module, Project, Python, RunRequest
+from plimsoll.contract.requests import RunRequest
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Job, Spec, Ticket, Worker, WorkerInfo, WorkerLost
 from plimsoll.records import request_digest
 
+DISK_FULL = Refusal(
+    Code.CAPACITY, "The disk of the service is nearly full.", Reason.CAPACITY, retry_after_s=60
+)
 NOT_PERMITTED = Refusal(Code.PERMISSION_DENIED, "This token may not run code.", Reason.PERMISSION)
 
 
@@ -42,12 +49,60 @@ class Member(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a dispatcher takes from outside: clock in Unix milliseconds, fresh run ids, the crash tests' callback."""
+    """What a dispatcher takes from outside: clock in Unix milliseconds, fresh run ids, the crash tests' callback.
+
+    `disk_full` says whether the database's file system has no room left; `owner` is this replica's id, on its runs' rows.
+    """
 
     unix_ms: Callable[[], int]
     new_run_id: Callable[[], str]
     reached: Reached = pass_by
     ceilings: Callable[[str], Tier] = lambda provider: CEILINGS.get(provider, Tier.NONE)
+    disk_full: Callable[[], bool] = lambda: False
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a caller wants its run: output as it comes; its answer kept, with the exact bytes that `render` gives."""
+
+    request_id: str = ""
+    stream: bool = False
+    keep: Keep | None = None
+    render: Render | None = None
+
+
+PLAIN = Wish()
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A run that was written ahead and goes its way, whoever listens."""
+
+    run_id: str
+    attempt: Attempt
+    task: "asyncio.Task[Finished | Refusal]"
+    reached: Reached
+
+    async def end(self) -> Finished:
+        """Its end. Raises Refused. A listener that is cancelled does not cancel the run."""
+        end = await asyncio.shield(self.task)
+        if isinstance(end, Refusal):
+            raise Refused(end)
+        self.reached(KillPoint.BEFORE_ANSWER)
+        return end
+
+
+async def _follow(attempt: Attempt, held: ExitStack, say: Say) -> Finished | Refusal:
+    """Follow one run to its end and give back what it held. A refusal is a value here: nobody may be listening."""
+    end: Finished | Refusal
+    with held:
+        try:
+            end = await attempt.follow()
+        except Refused as refused:
+            end = refused.refusal
+    say(end)
+    return end
 
 
 class Dispatcher:
@@ -73,6 +128,7 @@ class Dispatcher:
         self._around = around
         self._draining = False
         self._cancels: dict[str, Cancel] = {}
+        self._tasks: set[asyncio.Task[Finished | Refusal]] = set()
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -105,35 +161,93 @@ class Dispatcher:
         for cancel in list(self._cancels.values()):
             cancel.request()
 
-    async def run(self, caller: Caller, request: RunRequest, cancel: Cancel) -> Finished:
-        """Run it once, here, now. Raises Refused."""
+    async def run(
+        self, caller: Caller, request: RunRequest, cancel: Cancel, request_id: str = ""
+    ) -> Finished:
+        """Run it once, here, now, for a caller that waits. Raises Refused."""
+        return await (await self.begin(caller, request, cancel, Wish(request_id))).end()
+
+    async def begin(self, caller: Caller, request: RunRequest, cancel: Cancel, wish: Wish = PLAIN) -> "Live":
+        """Admit, reserve and write ahead; from then on the run goes its way in a task of ours. Raises Refused, KeyTaken."""
+        say = audited(caller, request, wish.request_id)
+        try:
+            return await self._begin(caller, request, cancel, wish, say)
+        except Refused as refused:
+            say(refused.refusal)
+            raise
+
+    async def _begin(
+        self, caller: Caller, request: RunRequest, cancel: Cancel, wish: Wish, say: Say
+    ) -> "Live":
+        chosen = self._admit(caller, request)
+        with ExitStack() as held:
+            held.enter_context(self._quota.enter(caller.id))
+            run_id = self._around.new_run_id()
+            self._cancels[run_id] = cancel
+            held.callback(self._cancels.pop, run_id)
+            attempt = await self._prepare(run_id, caller, request, cancel, chosen, wish)
+            await attempt.write_ahead()
+            task = asyncio.create_task(_follow(attempt, held.pop_all(), say), name=f"run-{run_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return Live(run_id, attempt, task, self._around.reached)
+
+    def cancel(self, run_id: str) -> bool:
+        """Ask a run of this replica to end; False when it is not running here."""
+        cancel = self._cancels.get(run_id)
+        if cancel:
+            cancel.request()
+        return cancel is not None
+
+    @contextmanager
+    def waiting(self, caller: Caller) -> Iterator[None]:
+        """Count a caller that only waits (a long poll) in its concurrency. Raises Refused (`capacity`)."""
+        with self._quota.wait(caller.id):
+            yield
+
+    async def __aenter__(self) -> Self:
+        """Nothing runs yet."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the tasks that are left; their rows stay `starting`, and the next start tells what that means."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _admit(self, caller: Caller, request: RunRequest) -> tuple[Candidate, ...]:
         if not caller.may(Scope.RUN):
             raise Refused(NOT_PERMITTED)
         if self._draining:
             raise Refused(DRAINING)
+        if self._around.disk_full():
+            raise Refused(DISK_FULL)
         chosen = choose(self.candidates(), request)
         if isinstance(chosen, Refusal):
             raise Refused(chosen)
-        with self._quota.enter(caller.id):
-            run_id = self._around.new_run_id()
-            self._cancels[run_id] = cancel
-            try:
-                return await self._run(run_id, caller, request, cancel, chosen)
-            finally:
-                del self._cancels[run_id]
+        return chosen
 
-    async def _run(
-        self, run_id: str, caller: Caller, request: RunRequest, cancel: Cancel, chosen: Iterable[Candidate]
-    ) -> Finished:
+    async def _prepare(
+        self,
+        run_id: str,
+        caller: Caller,
+        request: RunRequest,
+        cancel: Cancel,
+        chosen: Iterable[Candidate],
+        wish: Wish,
+    ) -> Attempt:
         timeout_ms = request.timeout_ms or bounds.TIMEOUT_DEFAULT_MS
         spec = self._spec(run_id, caller, request, timeout_ms)
         self._around.reached(KillPoint.BEFORE_RESERVE)
         member, ticket = await self._reserve(spec, [each.provider for each in chosen])
         self._around.reached(KillPoint.AFTER_RESERVE)
-        attempt = Attempt(
+        return Attempt(
             row=self._row(run_id, caller, request, member, ticket),
             request=request,
-            job=Job(run_id, request.payload, timeout_ms, self._output_bytes),
+            job=Job(run_id, request.payload, timeout_ms, self._output_bytes, stream=wish.stream),
             ticket=ticket,
             worker=member.worker,
             runs=self._runs,
@@ -142,10 +256,9 @@ class Dispatcher:
             unix_ms=self._around.unix_ms,
             reached=self._around.reached,
             evidence=self._evidence,
+            keep=wish.keep,
+            render=wish.render,
         )
-        run = await attempt.go()
-        self._around.reached(KillPoint.BEFORE_ANSWER)
-        return run
 
     async def _reserve(self, spec: Spec, names: Sequence[str]) -> tuple[Member, Ticket]:
         """A ticket from the first member that gives one; the last refusal when none does."""
@@ -204,17 +317,5 @@ class Dispatcher:
             software_identity=ticket.software_identity,
             code_bytes=payload_bytes(request),
             created_unix_ms=self._around.unix_ms(),
+            owner=self._around.owner,
         )
-
-
-def payload_bytes(request: RunRequest) -> int:
-    """Bytes of source and files in a request."""
-    match request.payload:
-        case JavaScript(code=code) | Python(code=code):
-            return len(code.encode())
-        case Cell(code=code, files=files):
-            return len(code.encode()) + sum(len(file.content) for file in files)
-        case Project(files=files, steps=steps):
-            return sum(len(file.content) for file in files) + sum(len(step.encode()) for step in steps)
-        case Module(rows=rows):
-            return 8 * sum(len(row) for row in rows)

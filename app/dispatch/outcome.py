@@ -1,34 +1,53 @@
 """What one run came to, as values; pure. Building them decides nothing that the worker has not said."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 from app.store.values import AuditRow, FinishedRun, StartingRun
 from plimsoll.contract.record import RunRecord
-from plimsoll.contract.requests import RunRequest
+from plimsoll.contract.requests import Cell, JavaScript, Module, Project, Python, RunRequest
 from plimsoll.contract.results import ScriptResult
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Accepted, Ended, RunState, Ticket
+from plimsoll.contract.worker import Accepted, Ended, Out, RunState, Ticket
 from plimsoll.records import Stated, make_record
 
 
 @dataclass(slots=True)
 class Heard:
-    """What the worker has said of a run so far."""
+    """What the worker has said of a run so far; `changed` wakes whoever follows it live. Output is bounded by the cap."""
 
     accepted: Accepted | None = None
     ended: Ended | None = None
-    stdout: bytearray = field(default_factory=bytearray, repr=False)
-    stderr: bytearray = field(default_factory=bytearray, repr=False)
+    chunks: list[Out] = field(default_factory=list, repr=False)
+    changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     @classmethod
     def from_state(cls, state: RunState) -> "Heard":
         """The same from the answer to a query."""
-        return cls(state.accepted, state.ended, bytearray(state.stdout), bytearray(state.stderr))
+        return cls(state.accepted, state.ended, [Out("stdout", state.stdout), Out("stderr", state.stderr)])
+
+    def note(self, event: Accepted | Out | Ended) -> None:
+        """Take in one event."""
+        match event:
+            case Out():
+                self.chunks.append(event)
+            case Accepted():
+                self.accepted = event
+            case Ended():
+                self.ended = event
+        self.changed.set()
+
+    def output(self, stream: str) -> bytes:
+        """All bytes of one stream so far."""
+        return b"".join(chunk.data for chunk in self.chunks if chunk.stream == stream)
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished run, ready to be answered. `recorded` false: its end could not be written yet."""
+    """A finished run, ready to be answered. `recorded` false: its end could not be written yet.
+
+    `body` holds the exact bytes of the answer when it is kept.
+    """
 
     run_id: str
     provider: str
@@ -39,6 +58,7 @@ class Finished:
     result: ScriptResult
     record: RunRecord
     recorded: bool
+    body: bytes | None = field(default=None, repr=False)
 
 
 def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard) -> Finished:
@@ -50,8 +70,8 @@ def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard
         kind=row.kind,
         exit_code=ended.exit_code,
         timed_out=ended.timed_out,
-        stdout=bytes(heard.stdout),
-        stderr=bytes(heard.stderr),
+        stdout=heard.output("stdout"),
+        stderr=heard.output("stderr"),
         stdout_truncated=ended.stdout_truncated,
         stderr_truncated=ended.stderr_truncated,
     )
@@ -119,3 +139,16 @@ def audit_row(
         exit_code=run.ended.exit_code if run else None,
         duration_ms=run.ended.duration_ms if run else None,
     )
+
+
+def payload_bytes(request: RunRequest) -> int:
+    """Bytes of source and files in a request."""
+    match request.payload:
+        case JavaScript(code=code) | Python(code=code):
+            return len(code.encode())
+        case Cell(code=code, files=files):
+            return len(code.encode()) + sum(len(file.content) for file in files)
+        case Project(files=files, steps=steps):
+            return sum(len(file.content) for file in files) + sum(len(step.encode()) for step in steps)
+        case Module(rows=rows):
+            return 8 * sum(len(row) for row in rows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
 _MAX_BUCKETS = 10_000
+_CALLER_FULL = "This caller already has as much at once as it may."
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Quota:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
         self._running: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
 
     @property
     def running(self) -> int:
@@ -41,19 +43,25 @@ class Quota:
         """Count one run of `caller_id` while the block runs. Raises Refused (`capacity`), with nothing counted."""
         if refusal := self._refusal(caller_id):
             raise Refused(refusal)
-        self._running[caller_id] += 1
-        try:
+        with _counted(self._running, caller_id):
             yield
-        finally:
-            self._running[caller_id] -= 1
-            if not self._running[caller_id]:
-                del self._running[caller_id]
+
+    @contextmanager
+    def wait(self, caller_id: str) -> Iterator[None]:
+        """Count a long poll in the caller's concurrency while the block runs; it uses no rate and no place of the replica."""
+        if self._busy(caller_id):
+            raise Refused(_full(Code.CAPACITY, _CALLER_FULL, 1))
+        with _counted(self._waiting, caller_id):
+            yield
+
+    def _busy(self, caller_id: str) -> bool:
+        return self._running[caller_id] + self._waiting[caller_id] >= self._per_caller
 
     def _refusal(self, caller_id: str) -> Refusal | None:
         if wait_s := self._spend(caller_id):
             return _full(Code.RATE_LIMITED, "This caller's rate of runs is used up.", wait_s)
-        if self._running[caller_id] >= self._per_caller:
-            return _full(Code.CAPACITY, "This caller already runs as much at once as it may.", 1)
+        if self._busy(caller_id):
+            return _full(Code.CAPACITY, _CALLER_FULL, 1)
         if self.running >= self._total:
             return _full(Code.CAPACITY, "This service already runs as much at once as it may.", 1)
         return None
@@ -77,3 +85,14 @@ class Quota:
 
 def _full(code: Code, detail: str, wait_s: int) -> Refusal:
     return Refusal(code, detail, Reason.CAPACITY, retry_after_s=wait_s)
+
+
+@contextmanager
+def _counted(counter: Counter[str], name: str) -> Iterator[None]:
+    counter[name] += 1
+    try:
+        yield
+    finally:
+        counter[name] -= 1
+        if not counter[name]:
+            del counter[name]

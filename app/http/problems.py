@@ -46,6 +46,7 @@ TABLE: dict[Code, Row] = {
     Code.CAPACITY: Row(429, "No capacity"),
     Code.DRAINING: Row(503, "Shutting down"),
     Code.MAY_HAVE_RUN: Row(502, "May have run", markable=False),
+    Code.KEY_CONFLICT: Row(409, "Idempotency key conflict"),
     Code.INTERNAL: Row(500, "Internal error", markable=False),
 }
 
@@ -85,14 +86,19 @@ def problem_document(refusal: Refusal, request_id: str) -> dict[str, Any]:
 def problem_bytes(refusal: Refusal, request_id: str) -> Problem:
     """A complete answer for `refusal`. Only ASCII leaves here: whatever a field name holds arrives escaped."""
     body = json.dumps(problem_document(refusal, request_id), separators=(",", ":")).encode("ascii")
-    headers: list[Header] = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
+    headers = headers_of(refusal, request_id, "application/problem+json", len(body))
+    return TABLE[refusal.code].status, headers, body
+
+
+def headers_of(refusal: Refusal, request_id: str, content_type: str, size: int) -> list[Header]:
+    """Every header of an answer for `refusal`, whatever form its body of `size` bytes has."""
+    return [
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(size).encode()),
         (b"plimsoll-request-id", request_id.encode()),
         *SECURITY_HEADERS,
         *_own_headers(refusal),
     ]
-    return TABLE[refusal.code].status, headers, body
 
 
 def _own_headers(refusal: Refusal) -> list[Header]:

@@ -10,7 +10,7 @@ from app.dispatch.killpoints import KillPoint
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler
 from app.identity import Caller
-from app.store.values import AuditRow, FinishedRun, StartingRun, State
+from app.store.values import AuditRow, FinishedRun, Keep, StartingRun, State
 from plimsoll.contract.refusals import Refusal
 from plimsoll.contract.requests import JavaScript, Kind, RunRequest
 from plimsoll.contract.tiers import Tier
@@ -156,11 +156,11 @@ class FakeRuns:
         if error := self.fail.pop(where, None):
             raise error
 
-    async def insert_starting(self, run: StartingRun) -> None:
+    async def insert_starting(self, run: StartingRun, keep: Keep | None = None) -> None:
         self._fail("insert")
         self.rows[run.id] = State.STARTING
 
-    async def finish(self, run_id: str, end: FinishedRun) -> bool:
+    async def finish(self, run_id: str, end: FinishedRun, body: bytes | None = None) -> bool:
         self._fail("finish")
         if self.rows.get(run_id) not in {State.STARTING, State.MAY_HAVE_RUN}:
             return False

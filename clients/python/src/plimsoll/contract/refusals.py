@@ -58,6 +58,7 @@ class Code(StrEnum):
     DRAINING = "draining"
     MAY_HAVE_RUN = "may_have_run"
     INTERNAL = "internal"
+    KEY_CONFLICT = "key_conflict"
 
 
 @dataclass(frozen=True, slots=True)

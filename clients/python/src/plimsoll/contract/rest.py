@@ -264,6 +264,18 @@ class RunView(_Answer):
     record: RecordBody | None = None
 
 
+class CancelBody(_Answer):
+    """What asking to cancel came to.
+
+    `cancelled`: it was running and was ended. `already_finished`: it had ended by itself. `not_dispatched`: it never started.
+    `may_have_run`: its end is not known. `requested`: asked, and no word of its end yet.
+    """
+
+    id: RunId
+    state: RunStateName
+    outcome: Literal["cancelled", "already_finished", "not_dispatched", "may_have_run", "requested"]
+
+
 class RunPage(_Answer):
     """A page of runs, newest first; `next_cursor` null at the end."""
 

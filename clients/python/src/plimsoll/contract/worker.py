@@ -122,12 +122,13 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The run itself: what `start` hands over."""
+    """The run itself: what `start` hands over. With `stream` output comes as the guest makes it, not only at the end."""
 
     run_id: str
     payload: Payload
     timeout_ms: int
     output_bytes: int
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

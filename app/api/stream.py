@@ -1,0 +1,140 @@
+"""One run as server-sent events: `accepted`, `stdout` and `stderr` as they come, then exactly one `result` or `error`.
+
+Every event's data is one JSON line, so that no byte of the guest can end a field or make an event. A stream that ends without
+`result` or `error` was cut. Bytes that are no UTF-8 travel as base64; a character split across chunks stays whole.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from app.api.shapes import run_answer, stream_text
+from app.dispatch.dispatcher import Live
+from app.dispatch.outcome import Finished
+from app.http.problems import problem_document
+from plimsoll.contract.refusals import Refused
+from plimsoll.contract.worker import Accepted
+
+KEEP_ALIVE_S = 10.0
+COMMENT = b": still running\n\n"
+
+
+def frame(name: str, data: str) -> bytes:
+    """One event; `data` is JSON, which holds no raw line break."""
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+def accepted_frame(run_id: str, provider: str, accepted: Accepted) -> bytes:
+    """The first event: who runs it, behind which wall."""
+    said = {"id": run_id, "provider": provider, "isolation": accepted.tier.value}
+    return frame("accepted", json.dumps(said | {"evidence_sha256": accepted.evidence_sha256}))
+
+
+class Cutter:
+    """Cuts one stream's bytes into texts without splitting a character; counts what it gave."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen = 0
+        self._tail = b""
+
+    def feed(self, data: bytes, *, last: bool = False) -> list[bytes]:
+        """The events for `data`, none while a character is incomplete."""
+        self.seen += len(data)
+        whole = self._tail + data
+        cut = len(whole) - (0 if last else incomplete(whole))
+        head, self._tail = whole[:cut], whole[cut:]
+        if not head:
+            return []
+        text, encoding = stream_text(head)
+        return [frame(self.name, json.dumps({"data": text, "encoding": encoding}))]
+
+
+_CONTINUES, _TWO, _THREE, _FOUR = 0x80, 0xC0, 0xE0, 0xF0
+"""First bytes of UTF-8: a continuation, and the leads of characters of two, three and four bytes."""
+
+
+def incomplete(data: bytes) -> int:
+    """How many bytes at the end begin a UTF-8 character that is not whole yet: 0 to 3."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & _TWO != _CONTINUES:
+            needed = 4 if byte >= _FOUR else 3 if byte >= _THREE else 2 if byte >= _TWO else 1
+            return back if needed > back else 0
+    return 0
+
+
+async def run_events(live: Live, request_id: str, *, kept: bool) -> AsyncIterator[bytes]:
+    """The events of a live run. A reader that goes away cancels the run, unless its answer is kept."""
+    try:
+        async for each in _events(live, request_id):
+            yield each
+    finally:
+        if not kept and not live.task.done():
+            live.attempt.cancel.request()
+
+
+async def _events(live: Live, request_id: str) -> AsyncIterator[bytes]:
+    heard, told, given = live.attempt.heard, False, 0
+    cutters = {name: Cutter(name) for name in ("stdout", "stderr")}
+    live.task.add_done_callback(lambda _: heard.changed.set())
+    while True:
+        heard.changed.clear()
+        done = live.task.done()
+        if heard.accepted and not told:
+            told = True
+            yield accepted_frame(live.run_id, live.attempt.row.provider, heard.accepted)
+        while given < len(heard.chunks):
+            chunk = heard.chunks[given]
+            given += 1
+            for each in cutters[chunk.stream].feed(chunk.data):
+                yield each
+        if done:
+            break
+        if not await _changed(heard.changed):
+            yield COMMENT
+    for each in await _last(live, request_id, cutters, told=told):
+        yield each
+
+
+async def _changed(changed: asyncio.Event) -> bool:
+    try:
+        async with asyncio.timeout(KEEP_ALIVE_S):
+            await changed.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _last(live: Live, request_id: str, cutters: dict[str, Cutter], *, told: bool) -> list[bytes]:
+    """What was not streamed yet, then the one `result` or `error`."""
+    try:
+        run = await live.end()
+    except Refused as refused:
+        problem = problem_document(refused.refusal, request_id)
+        return [frame("error", json.dumps(problem))]
+    first = [] if told else [accepted_frame(run.run_id, run.provider, run.accepted)]
+    return [*first, *_rest(run, cutters), frame("result", answer_text(run))]
+
+
+def _rest(run: Finished, cutters: dict[str, Cutter]) -> list[bytes]:
+    streams = {"stdout": run.result.stdout, "stderr": run.result.stderr}
+    return [
+        each
+        for name, data in streams.items()
+        for each in cutters[name].feed(data[cutters[name].seen :], last=True)
+    ]
+
+
+def answer_text(run: Finished) -> str:
+    """The run answer as one line of JSON; the kept bytes where there are any."""
+    return run.body.decode() if run.body else run_answer(run).model_dump_json()
+
+
+async def replay_events(body: bytes) -> AsyncIterator[bytes]:
+    """A stored answer as a stream: `accepted` and one `result`."""
+    answer: dict[str, Any] = json.loads(body)
+    said = {name: answer[name] for name in ("id", "provider", "isolation", "evidence_sha256")}
+    yield frame("accepted", json.dumps(said))
+    yield frame("result", body.decode())

@@ -1,0 +1,42 @@
+"""One audit line a run, whoever asked for it and however it ended: ids, sizes, tier, outcome; never code or output."""
+
+from collections.abc import Callable
+from typing import Any
+
+from app.dispatch.outcome import Finished, payload_bytes
+from app.identity import Caller
+from app.log import audit_run
+from plimsoll.contract.refusals import Refusal
+from plimsoll.contract.requests import RunRequest
+
+Say = Callable[[Finished | Refusal], None]
+
+
+def audited(caller: Caller, request: RunRequest, request_id: str) -> Say:
+    """A function that writes the line of this run once its end is known."""
+    common: dict[str, Any] = {
+        "caller_id": caller.id,
+        "caller_name": caller.name,
+        "request_id": request_id,
+        "trace_id": request.trace_id,
+        "kind": request.payload.kind.value,
+        "code_bytes": payload_bytes(request),
+    }
+
+    def say(end: Finished | Refusal) -> None:
+        if isinstance(end, Refusal):
+            audit_run(**common, run_id=end.run_id or "", outcome=end.code.value)
+            return
+        audit_run(
+            **common,
+            run_id=end.run_id,
+            outcome="finished",
+            provider=end.provider,
+            tier=end.tier.value,
+            output_bytes=len(end.result.stdout) + len(end.result.stderr),
+            exit_code=end.ended.exit_code,
+            duration_ms=end.ended.duration_ms,
+            start_ms=end.accepted.start_ms,
+        )
+
+    return say
