@@ -147,7 +147,8 @@ def test_a_stubborn_service_is_killed_with_its_group(
         sandbox.run_javascript("1")
         assert service._service is not None
         group = service._service._process.pid
-    deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 5
+    assert time.monotonic() < deadline
     while _group_lives(group):
         assert time.monotonic() < deadline
         time.sleep(0.01)

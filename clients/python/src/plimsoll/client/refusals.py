@@ -9,7 +9,7 @@ from plimsoll.client.errors import MalformedResponse, Mark, Refusal
 from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Code, FieldFault, Reason
 
-CLASSES: dict[Code, type[Refusal]] = {
+CLASSES: dict[str, type[Refusal]] = {
     Code.INVALID_REQUEST: errors.InvalidRequest,
     Code.MALFORMED_JSON: errors.InvalidRequest,
     Code.INVALID_HEADER: errors.InvalidRequest,
@@ -34,6 +34,7 @@ CLASSES: dict[Code, type[Refusal]] = {
     Code.DRAINING: errors.Unavailable,
     Code.MAY_HAVE_RUN: errors.MayHaveRun,
     Code.INTERNAL: errors.ServiceError,
+    "key_conflict": errors.InvalidRequest,
 }
 """A code this library does not know yet is a ServiceError."""
 
@@ -47,7 +48,7 @@ def refusal(received: Received, request_id: str) -> Refusal:
     head = received.head
     problem = _problem(received)
     code = _text(problem, "code")
-    kind = CLASSES[Code(code)] if code in CLASSES else errors.ServiceError
+    kind = CLASSES.get(code, errors.ServiceError)
     return kind(
         _text(problem, "detail") or f"the service answered with status {head.status}",
         not_dispatched=_mark(head, problem, code) if is_bound(head, request_id) else None,
