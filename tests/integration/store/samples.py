@@ -1,9 +1,12 @@
 """Values for the store's tests, and the clock they share."""
 
 import os
+from typing import Any
 
 from app.identity import DEFAULT_SCOPES
-from app.store.values import AuditRow, CallerToken, FinishedRun, NewCaller, StartingRun
+from app.store.runs import Unfinished
+from app.store.store import Store
+from app.store.values import AuditRow, CallerToken, FinishedRun, Keep, Key, NewCaller, StartingRun
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
@@ -11,6 +14,7 @@ from plimsoll.contract.worker import Fact
 
 ALICE = "a1" * 16
 BOB = "b0" * 16
+DAY_MS = 86_400_000
 EVIDENCE = "ee" * 32
 FACTS = (Fact("seccomp", "filter", "runner", "read /proc/self/status", 1_700_000_000_000, Tier.PROCESS),)
 
@@ -29,7 +33,9 @@ def new_id() -> str:
     return os.urandom(16).hex()
 
 
-def starting(run_id: str, *, caller_id: str = ALICE, created: int = 1_000, trace: str = "") -> StartingRun:
+def starting(
+    run_id: str, *, caller_id: str = ALICE, created: int = 1_000, trace: str = "", owner: str = ""
+) -> StartingRun:
     return StartingRun(
         id=run_id,
         caller_id=caller_id,
@@ -45,7 +51,20 @@ def starting(run_id: str, *, caller_id: str = ALICE, created: int = 1_000, trace
         software_identity="quickjs@2025",
         code_bytes=12,
         created_unix_ms=created,
+        owner=owner,
     )
+
+
+def keep(key: str | None = None, **changed: Any) -> Keep:
+    """An answer to be kept for a day, with room for ten thousand bytes a caller."""
+    values: dict[str, Any] = {
+        "key": key and Key(key, "f1" * 32),
+        "reserve_bytes": 1_000,
+        "expires_unix_ms": Clock().now + DAY_MS,
+        "caller_quota_bytes": 10_000,
+        "total_quota_bytes": 100_000,
+    }
+    return Keep(**values | changed)
 
 
 def line(run_id: str, event: str = "run.finished", *, at: int = 2_000) -> AuditRow:
@@ -94,3 +113,9 @@ def caller(name: str = "alice", *tokens: CallerToken, caller_id: str | None = No
 
 def token(text: str, expires: int | None = None) -> CallerToken:
     return CallerToken(text * 32, expires)
+
+
+async def settle(store: Store, run_id: str, state: Unfinished, *, settled: bool = True) -> bool:
+    """Say that the run has no end, finally with its line of the trail."""
+    audit = line(run_id, f"run.{state}") if settled else None
+    return await store.runs.settle(run_id, state=state, reason="lost", settled=settled, audit=audit)
