@@ -72,6 +72,10 @@ class ForkServer:
                 return await answer
         except TimeoutError as silent:
             raise ForkFailed("silent") from silent
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                discard(answer.result())  # it came in the same moment, and nobody else knows of it
+            raise
 
     async def close(self) -> None:
         """End it and wait for it; its runners die with it."""

@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="looks into other processes, which needs root"),
 ]
 
+SLOTS = 4
 CANARY = f"canary-{secrets.token_hex(16)}"
 """In the memory and the environment of the API's process, as a database URL and tokens are."""
 
@@ -37,7 +38,7 @@ async def supervisor(
     listener = socket.create_server(("127.0.0.1", 0))
     for descriptor in (held_open.fileno(), listener.fileno()):
         os.set_inheritable(descriptor, True)
-    process = spawn("wasm", {"cache_dir": str(cache_dir), "slots": 4})
+    process = spawn("wasm", {"cache_dir": str(cache_dir), "slots": SLOTS})
     with held_open, listener:
         async with ProviderSupervisor(process) as each:
             assert await each.wait_first_evidence(timeout_s=60)
@@ -48,8 +49,10 @@ async def supervisor(
 
 async def _settled(supervisor: ProviderSupervisor) -> None:
     """A runner being forked is not confined yet, and has no code yet: wait until none is."""
+    expected = min(SLOTS, 2 * (os.cpu_count() or 1)) + 1  # the spare ones, and the one that ran
     for _ in range(500):
-        if all(status(pid).get("Seccomp") == "2" for pid in runners(supervisor)):
+        confined = [status(pid).get("Seccomp") == "2" for pid in runners(supervisor)]
+        if len(confined) == expected and all(confined):
             return
         await asyncio.sleep(0.01)
     pytest.fail("a runner is not confined")

@@ -1,0 +1,232 @@
+"""S11, S12: programs that attack their limits, and runners that are stopped, killed or shared. Others are never harmed."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from plimsoll.contract.tiers import Tier
+from providers.seam import Break
+from providers.wasm.handle import KILL_GRACE_S
+from providers.wasm.provider import WasmProvider
+from tests.support.wasm_in_process import InProcess, opened, unopened
+
+pytestmark = [pytest.mark.component("wasm"), pytest.mark.component("seccomp")]
+
+SLACK_S = 0.3
+"""How late a busy test machine may be beyond what is promised."""
+A, B = "a" * 32, "b" * 32
+
+
+@pytest.fixture
+def forked(cache_dir: Path) -> WasmProvider:
+    return unopened(cache_dir)
+
+
+@pytest.fixture
+async def wasm(forked: WasmProvider) -> AsyncIterator[InProcess]:
+    async with opened(forked) as each:
+        assert each.findings.tier is Tier.PROCESS
+        yield each
+
+
+LOOPS = (
+    "for (;;);",
+    "/(a+)+$/.test('a'.repeat(40) + 'b')",
+    "new Array(1e5).fill(0).sort(() => { for (;;); })",
+    "const f = () => Promise.resolve().then(f); f(); await new Promise(() => {})",
+    "for (;;) try { for (;;); } catch {} finally { continue }",
+    "for (;;) Date.now()",
+)
+
+
+@pytest.mark.parametrize("code", LOOPS)
+async def test_a_program_that_never_ends_ends_at_its_deadline(wasm: InProcess, code: str) -> None:
+    start = time.monotonic()
+    steps = await wasm.run(code, timeout_ms=150)
+    took = time.monotonic() - start
+    assert (steps.finish.exit_code, steps.finish.timed_out) == (124, True)
+    assert 0.15 <= took <= 0.15 + KILL_GRACE_S + SLACK_S
+    assert (await wasm.run("console.log(1)")).stdout == b"1\n"
+
+
+MEMORY = (
+    "const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))",
+    "let s = 'x'; for (;;) s += s",
+    "const all = []; for (;;) all.push({})",
+    "new Array(1e9).fill(0)",
+)
+
+
+@pytest.mark.parametrize("code", MEMORY)
+async def test_a_program_that_eats_memory_stays_under_the_cap(wasm: InProcess, code: str) -> None:
+    await wasm.run("console.log(1)")
+    runner = wasm.runner_of(A)
+    before = kib(runner.pid, "VmRSS")
+    finish = (await wasm.run(code, timeout_ms=20_000)).finish
+    assert (finish.exit_code, finish.oom_killed) == (137, True) or finish.exit_code == 1, finish
+    assert not finish.timed_out
+    assert wasm.runner_of(A) is runner
+    assert kib(runner.pid, "VmHWM") - before <= (64 + 8) * 1024
+
+
+def kib(pid: int, name: str) -> int:
+    """One figure of a process's memory."""
+    return int(Path(f"/proc/{pid}/status").read_text().split(f"{name}:")[1].split()[0])
+
+
+async def test_recursion_is_an_error_the_program_can_catch(wasm: InProcess) -> None:
+    steps = await wasm.run("try { (function f() { f() })() } catch (e) { console.log(e.name) }")
+    assert (steps.stdout, steps.finish.exit_code) == (b"RangeError\n", 0)
+
+
+async def test_nesting_beyond_the_native_stack_ends_only_the_run(wasm: InProcess) -> None:
+    steps = await wasm.run("JSON.parse('['.repeat(1e6))")
+    assert steps.finish.exit_code == 1
+    assert (await wasm.run("console.log(1)")).stdout == b"1\n"
+
+
+@pytest.mark.parametrize("size", [1023, 1024, 1025])
+async def test_output_around_the_cap_is_exact(wasm: InProcess, size: int) -> None:
+    steps = await wasm.run(f"console.log('x'.repeat({size} - 1))", cap=1024)
+    assert len(steps.stdout) == min(size, 1024)
+    assert steps.finish.stdout_truncated is (size > 1024)
+    assert (steps.finish.exit_code, steps.finish.stderr_truncated) == (0, False)
+
+
+async def test_endless_printing_is_ended(wasm: InProcess) -> None:
+    steps = await wasm.run("for (;;) console.error('x'.repeat(1000))", timeout_ms=20_000)
+    assert (steps.finish.exit_code, steps.finish.timed_out) == (153, False)
+    assert (len(steps.stderr), steps.finish.stderr_truncated) == (65_536, True)
+
+
+async def test_large_output_arrives_whole_and_in_order(wasm: InProcess) -> None:
+    code = "for (let i = 0; i < 6000; i++) { console.log('o' + i); if (i % 2) console.error('e' + i) }"
+    steps = await wasm.run(code)
+    assert steps.stdout == b"".join(b"o%d\n" % i for i in range(6000))
+    assert steps.stderr == b"".join(b"e%d\n" % i for i in range(1, 6000, 2))
+
+
+async def test_a_large_program_reaches_the_runner_whole(wasm: InProcess) -> None:
+    steps = await wasm.run(f"const s = '{'é' * 120_000}'; console.log(s.length)")
+    assert steps.stdout == b"120000\n"
+
+
+async def test_our_own_protocol_in_output_is_plain_output(wasm: InProcess) -> None:
+    steps = await wasm.run("console.log('\\u0000\\u0000\\u0000\\u0000\\u0004' + '\\u0000'.repeat(8))")
+    assert steps.stdout == b"\0\0\0\0\4" + b"\0" * 8 + b"\n"
+
+
+# --- runners ----------------------------------------------------------------------------------------------------------------
+
+
+async def _two_runs(wasm: InProcess, *, timeout_ms: int) -> tuple[asyncio.Task[object], asyncio.Task[object]]:
+    """An endless run of A and a patient one of B, both running."""
+    harmed = asyncio.create_task(wasm.run("for (;;);", tenant=A, timeout_ms=timeout_ms))
+    other = asyncio.create_task(
+        wasm.run("const end = Date.now() + 500; while (Date.now() < end); console.log('fine')", tenant=B)
+    )
+    await asyncio.sleep(0.1)
+    return harmed, other
+
+
+async def test_a_killed_runner_breaks_its_own_run_only(wasm: InProcess) -> None:
+    harmed, other = await _two_runs(wasm, timeout_ms=10_000)
+    os.kill(wasm.runner_of(A).pid, signal.SIGKILL)
+    assert (await harmed).last == Break("runner_died")  # type: ignore[attr-defined]
+    assert (await other).stdout == b"fine\n"  # type: ignore[attr-defined]
+    assert (await wasm.run("console.log(1)")).stdout == b"1\n"
+
+
+async def test_a_stopped_runner_is_dead_by_its_deadline_and_a_tenth(wasm: InProcess) -> None:
+    start = time.monotonic()
+    harmed, other = await _two_runs(wasm, timeout_ms=400)
+    runner = wasm.runner_of(A)
+    os.kill(runner.pid, signal.SIGSTOP)
+    finish = (await harmed).finish  # type: ignore[attr-defined]
+    took = time.monotonic() - start
+    assert (finish.exit_code, finish.timed_out) == (124, True)
+    assert 0.4 + KILL_GRACE_S <= took <= 0.4 + KILL_GRACE_S + SLACK_S
+    async with asyncio.timeout(1):
+        await runner.ended.wait()
+    assert (await other).stdout == b"fine\n"  # type: ignore[attr-defined]
+
+
+async def test_an_idle_runner_that_dies_is_not_used(wasm: InProcess) -> None:
+    await wasm.run("console.log(1)", tenant=A)
+    runner = wasm.runner_of(A)
+    os.kill(runner.pid, signal.SIGKILL)
+    async with asyncio.timeout(2):
+        await runner.ended.wait()
+    assert (await wasm.run("console.log(2)", tenant=A)).stdout == b"2\n"
+
+
+async def test_a_runner_found_dead_at_the_handover_is_never_taken_for_a_run_that_did_not_start(
+    wasm: InProcess,
+) -> None:
+    for _ in range(10):
+        await wasm.run("console.log(1)", tenant=A)
+        os.kill(wasm.runner_of(A).pid, signal.SIGKILL)  # not noticed yet
+        steps = await wasm.run("console.log(2)", tenant=A)
+        assert steps.last == Break("runner_died") or steps.stdout == b"2\n"
+
+
+async def test_two_tenants_never_share_a_runner(wasm: InProcess) -> None:
+    served: dict[int, set[str | None]] = {}
+    for turn in range(60):
+        tenant = f"{turn % 7:032x}"
+        await wasm.run("console.log(1)", tenant=tenant)
+        for runner in wasm.pool.runners:
+            served.setdefault(runner.pid, set()).add(runner.tenant)
+    assert all(len(tenants - {None}) <= 1 for tenants in served.values())
+    assert len(wasm.pool.runners) <= 4 + 4
+
+
+async def test_one_tenants_runs_share_a_warm_runner(wasm: InProcess) -> None:
+    for _ in range(10):
+        await wasm.run("console.log(1)", tenant=A)
+    assert wasm.runner_of(A).runs == 10
+
+
+async def test_nothing_of_a_run_is_left_for_the_next_of_the_same_tenant(wasm: InProcess) -> None:
+    await wasm.run("globalThis.left = 1; Object.prototype.left = 1; Math.random = () => 4")
+    steps = await wasm.run("console.log(typeof left, typeof {}.left, Math.random() === 4)")
+    assert steps.stdout == b"undefined undefined false\n"
+
+
+async def test_a_thousand_first_random_numbers_are_distinct(wasm: InProcess) -> None:
+    seen = {
+        (await wasm.run("console.log(Math.random())", tenant=f"{n % 3:032x}")).stdout for n in range(1_000)
+    }
+    assert len(seen) == 1_000
+
+
+async def test_as_many_runs_at_once_as_there_are_slots_never_wait_for_each_other(wasm: InProcess) -> None:
+    start = time.monotonic()
+    steps = await asyncio.gather(
+        *(wasm.run("for (;;);", tenant=f"{n:032x}", timeout_ms=500) for n in range(4))
+    )
+    assert all(each.finish.timed_out for each in steps)
+    assert time.monotonic() - start <= 0.5 + KILL_GRACE_S + 2 * SLACK_S
+
+
+async def test_a_runner_is_replaced_after_its_share_of_runs(wasm: InProcess) -> None:
+    wasm.pool._runs_each = 5
+    pids = set()
+    for _ in range(12):
+        await wasm.run("console.log(1)", tenant=A)
+        pids |= {each.pid for each in wasm.pool.runners if each.tenant == A}
+    assert len(pids) >= 2
+
+
+async def test_idle_runners_are_let_go_and_spare_ones_kept(wasm: InProcess) -> None:
+    wasm.pool._idle_s = 0.2
+    wasm.pool._wanted.set()
+    await wasm.run("console.log(1)", tenant=A)
+    await asyncio.sleep(0.6)
+    assert [each for each in wasm.pool.runners if each.tenant] == []
+    assert len(wasm.pool.runners) == wasm.pool._spare
