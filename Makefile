@@ -8,6 +8,8 @@ INSTALL := sh tests/tools/install.sh $(VENV) "$(PYTHON)"
 SERVER := $(VENV)/.server-installed
 DEV := $(VENV)/.dev-installed
 CACHE := $(VENV)/.cache-filled
+# The judge of the compatible wire API, in an environment with nothing of ours.
+JUDGE := .venv-published/.installed
 PROJECTS := pyproject.toml clients/python/pyproject.toml
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
@@ -29,7 +31,7 @@ demo: $(CACHE) ## run the smallest example: a service of its own, one program, t
 serve: $(CACHE) ## start the service on this machine with the wasm provider
 	SANDBOX_PROVIDER=wasm $(BIN)/plimsolld
 
-test: $(DEV) $(CACHE) ## run all tests; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
+test: $(DEV) $(CACHE) $(JUDGE) ## run all tests; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, known vulnerabilities
@@ -49,6 +51,7 @@ lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer ve
 	$(COMPILE) clients/python/pyproject.toml requirements/client.in -c requirements/server.lock -o requirements/client.lock
 	$(COMPILE) $(PROJECTS) requirements/server.in requirements/dev.in -c requirements/server.lock -o requirements/dev.lock
 	$(COMPILE) --no-annotate --no-header requirements/guest.in -o requirements/guest.lock
+	$(COMPILE) requirements/published-client.in -o requirements/published-client.lock
 
 openapi: $(DEV) ## rewrite openapi.json from the routes
 	$(BIN)/python tests/tools/openapi.py
@@ -57,7 +60,7 @@ guest: $(DEV) ## rebuild the wasm guest from hash-pinned inputs and compare its 
 	$(BIN)/python providers/wasm/guest/build.py --check
 
 clean: ## remove .venv and everything that tools left behind
-	rm -rf $(VENV) build dist clients/python/build clients/python/dist
+	rm -rf $(VENV) $(dir $(JUDGE)) build dist clients/python/build clients/python/dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find app providers broker migrations clients tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -67,6 +70,14 @@ $(SERVER): requirements/server.lock $(PROJECTS) tests/tools/install.sh
 
 $(DEV): $(SERVER) requirements/dev.lock
 	@$(INSTALL) requirements/dev.lock
+	@touch $@
+
+$(JUDGE): $(DEV) requirements/published-client.lock
+	@echo Installing requirements/published-client.lock into $(@D)
+	@rm -rf $(@D)
+	@$(BIN)/python -m venv --without-pip $(@D)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --python $(@D)/bin/python install --quiet \
+		--require-hashes --no-deps --only-binary :all: -r requirements/published-client.lock
 	@touch $@
 
 # The guest is compiled once, here, so that the first run does not pay for it.

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from app.api import describe, health, runs
 from app.api.document import document
 from app.api.services import Readiness, Services
+from app.connect import routes as connect
 from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
@@ -114,7 +115,7 @@ def _api(service: Service) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
     )
-    for room in (runs, describe, health):
+    for room in (runs, describe, health, connect):
         api.include_router(room.router(service.running))
     return api
 

@@ -41,6 +41,11 @@ def _seccomp() -> Answer:
     return "\nSeccomp:" in status, "this kernel has no seccomp"
 
 
+def _published_client() -> Answer:
+    python = ROOT / ".venv-published" / "bin" / "python"
+    return python.exists(), "there is no .venv-published (`make test` makes it)"
+
+
 COMPONENTS: dict[str, Callable[[], Answer] | None] = {
     "wasm": _wasm,
     "guest-build": None,
@@ -48,6 +53,7 @@ COMPONENTS: dict[str, Callable[[], Answer] | None] = {
     "schemathesis": lambda: _module("schemathesis"),
     "openapi-client": lambda: _module("openapi_python_client"),
     "seccomp": _seccomp,
+    "published-client": _published_client,
 }
 """Every component by name, with the function that looks for it (None: the test itself can tell)."""
 

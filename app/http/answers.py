@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import log
+from app.http.connect import answer_bytes
 from app.http.faults import faults_in
 from app.http.ids import Scope, request_id_of
-from app.http.problems import Problem, mark_of, problem_bytes, status_of
+from app.http.problems import Problem, mark_of, status_of
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused, invalid
 
 Message = MutableMapping[str, Any]
@@ -24,28 +25,23 @@ _NOT_FOUND = Refusal(Code.NOT_FOUND, "Nothing is here", Reason.REQUEST)
 _BODY_ENDED = Refusal(Code.INVALID_REQUEST, "The body ended early", Reason.REQUEST)
 
 
-def log_problem(refusal: Refusal, request_id: str) -> None:
-    """One line a refused request, written where the answer is made."""
-    reason = mark_of(refusal)
-    log.refused(refusal.code, status=status_of(refusal.code), reason=reason, request_id=request_id)
+def logged_problem(refusal: Refusal, request_id: str, path: str) -> Problem:
+    """A complete answer to a request for `path` (which decides its form), logged once, where it is made."""
+    status, headers, body = answer_bytes(refusal, request_id, path)
+    log.refused(refusal.code, status=status, reason=mark_of(refusal), request_id=request_id)
+    return status, headers, body
 
 
-def logged_problem(refusal: Refusal, request_id: str) -> Problem:
-    """A complete answer, logged."""
-    log_problem(refusal, request_id)
-    return problem_bytes(refusal, request_id)
-
-
-async def send_problem(send: Send, refusal: Refusal, request_id: str) -> None:
+async def send_problem(send: Send, refusal: Refusal, scope: Scope) -> None:
     """Answer an ASGI request with `refusal`."""
-    status, headers, body = logged_problem(refusal, request_id)
+    status, headers, body = logged_problem(refusal, request_id_of(scope), scope["path"])
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def problem_response(scope: Scope, refusal: Refusal) -> Response:
     """The answer of a route that refuses; logs it."""
-    status, headers, body = logged_problem(refusal, request_id_of(scope))
+    status, headers, body = logged_problem(refusal, request_id_of(scope), scope["path"])
     response = Response(body, status)
     response.raw_headers = headers
     return response

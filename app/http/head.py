@@ -5,6 +5,7 @@ takes one of two equal Content-Lengths. Whatever two readers could frame differe
 """
 
 import re
+from urllib.parse import unquote
 
 from app.http.answers import too_large
 from app.http.limits import ListenerLimits
@@ -12,6 +13,7 @@ from plimsoll.contract.refusals import Code, Reason, Refusal
 
 _ENDS = (b"\n\r\n", b"\n\n")
 _REQUEST_LINE = re.compile(rb"[A-Z]{1,16} /[!-~]* HTTP/1\.([01])")
+_PATH = re.compile(rb"[A-Z]{1,16} (/[!->@-~]*)")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _FRAMING = {b"content-length", b"transfer-encoding", b"content-encoding"}
 
@@ -20,6 +22,12 @@ def end_of_head(data: bytes, start: int = 0) -> int | None:
     """Index just behind the blank line, searched from `start`; None while it has not come."""
     ends = [at + len(mark) for mark in _ENDS if (at := data.find(mark, start)) >= 0]
     return min(ends, default=None)
+
+
+def path_of(head: bytes) -> str:
+    """The path as routes see it, also in a header that is refused or has only begun; empty when there is none to read."""
+    found = _PATH.match(head)
+    return unquote(found[1].decode("ascii")) if found else ""
 
 
 def too_long(limits: ListenerLimits) -> Refusal:

@@ -59,9 +59,9 @@ class Envelope:
         sent = read_request_id(scope["headers"])
         request_id = sent if isinstance(sent, str) else self._new_id()
         set_request_id(scope, request_id)
-        answer = _Answer(send, request_id)
+        answer = _Answer(send, scope)
         if isinstance(sent, Refusal):
-            await send_problem(answer, sent, request_id)
+            await send_problem(answer, sent, scope)
             return
         await self._guarded(scope, receive, answer)
 
@@ -79,7 +79,7 @@ class Envelope:
         except Refused as refused:
             await answer.instead(refused.refusal)
         except Exception as error:  # noqa: BLE001 - the outermost net
-            log.failure(log.logger, "unhandled", error, request_id=answer.request_id)
+            log.failure(log.logger, "unhandled", error, request_id=request_id_of(scope))
             await answer.instead(INTERNAL)
 
 
@@ -88,8 +88,8 @@ class _Answer:
 
     _OWN: ClassVar[frozenset[bytes]] = frozenset({HEADER, *(name for name, _ in SECURITY_HEADERS)})
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send, self.request_id = send, request_id
+    def __init__(self, send: Send, scope: Scope) -> None:
+        self._send, self._scope = send, scope
         self._begun = False
 
     async def __call__(self, message: Message) -> None:
@@ -97,7 +97,7 @@ class _Answer:
             self._begun = True
             message["headers"] = [
                 *self._foreign(message),
-                (HEADER, self.request_id.encode()),
+                (HEADER, request_id_of(self._scope).encode()),
                 *SECURITY_HEADERS,
             ]
         await self._send(message)
@@ -108,7 +108,7 @@ class _Answer:
     async def instead(self, refusal: Refusal) -> None:
         """Answer with `refusal`, unless an answer has begun: then only the connection's end can say that it failed."""
         if not self._begun:
-            await send_problem(self, refusal, self.request_id)
+            await send_problem(self, refusal, self._scope)
 
 
 class Gate:
@@ -120,7 +120,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through to the routes, or answer it."""
         if scope["type"] == "http" and (refusal := await self._refusal(scope)) is not None:
-            await send_problem(send, refusal, request_id_of(scope))
+            await send_problem(send, refusal, scope)
             return
         await self._app(scope, receive, send)
 

@@ -63,6 +63,7 @@ class Protocol(H11Protocol):
         self._stall, self._unsent = _Timer(self.loop), 0
         self._searched = 0
         self._request_id: str | None = None
+        self._path = ""
         self._body_bytes = self._body_chunks = 0
         self._body_since = 0.0
         self._dropped: int | None = None
@@ -157,6 +158,7 @@ class Protocol(H11Protocol):
             head.too_long(self.limits) if end is None else head.inspect_head(data[:end], self.limits)
         )
         self._request_id = read_raw_request_id(data[: end or self.limits.head_bytes])
+        self._path = head.path_of(data)
         if refusal is not None:
             self._refuse(refusal)
         return refusal is None
@@ -273,7 +275,7 @@ class Protocol(H11Protocol):
         self.server_state.total_requests += 1
         if self._dropped is not None or self.transport.is_closing():
             return
-        self._wait, self._request_id = Wait.NOTHING, None
+        self._wait, self._request_id, self._path = Wait.NOTHING, None, ""
         self._timer.cancel()
         self.flow.resume_reading()
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
@@ -300,7 +302,7 @@ class Protocol(H11Protocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        status, headers, body = logged_problem(refusal, self._request_id or new_request_id())
+        status, headers, body = logged_problem(refusal, self._request_id or new_request_id(), self._path)
         lines = [b"%s: %s\r\n" % header for header in (*headers, CLOSE)]
         start = b"HTTP/1.1 %d %s\r\n" % (status, STATUS_PHRASES[status])
         self.transport.write(b"".join((start, *lines, b"\r\n", body)))
@@ -357,7 +359,7 @@ class _Cycle(RequestResponseCycle):
         """The application failed without an answer of its own, which the middleware should have made."""
         sent = read_request_id(self.scope["headers"])
         request_id = sent if isinstance(sent, str) else new_request_id()
-        status, headers, body = logged_problem(INTERNAL, request_id)
+        status, headers, body = logged_problem(INTERNAL, request_id, self.scope["path"])
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, CLOSE]})
         await self.send({"type": "http.response.body", "body": body})
 

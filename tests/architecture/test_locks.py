@@ -20,6 +20,7 @@ SOURCES = {
     "server": (SERVER, CLIENT, FOLDER / "server.in"),
     "client": (CLIENT, FOLDER / "client.in"),
     "guest": (FOLDER / "guest.in",),
+    "published-client": (FOLDER / "published-client.in",),
     "dev": (SERVER, CLIENT, FOLDER / "server.in", FOLDER / "dev.in"),
 }
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")

@@ -1,0 +1,96 @@
+"""Values of ours as the answer messages of the compatible wire API in proto3 JSON; pure.
+
+Names are lowerCamelCase, bytes base64, integers of 64 bits strings. A scalar at its zero value could be left out; it is
+written all the same, so that nobody has to know which; a message or a number that we do not have is left out.
+"""
+
+import base64
+from dataclasses import fields
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from app.dispatch.admission import Candidate
+from app.dispatch.outcome import Finished
+from plimsoll.contract.record import RunRecord
+from plimsoll.contract.requests import PROTOCOL, Kind
+from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Environment, Resources
+
+Json = dict[str, Any]
+
+_INT64 = frozenset({"started_unix_ms", "ended_unix_ms", "sequence"})
+
+
+def run_response(run: Finished) -> Json:
+    """RunResponse of a finished run."""
+    return {
+        "sandbox": run.provider,
+        "isolation": run.tier.value,
+        "durationMs": str(run.ended.duration_ms),
+        "softwareIdentity": run.record.software_identity,
+        "environment": run.record.environment,
+        "instance": run.accepted.instance,
+        run.result.kind.value: _script(run.result),
+        "record": _record(run.record),
+    }
+
+
+def _script(result: ScriptResult) -> Json:
+    return {
+        "stdout": base64.b64encode(result.stdout).decode(),
+        "stderr": base64.b64encode(result.stderr).decode(),
+        "exitCode": result.exit_code,
+        "timedOut": result.timed_out,
+        "stdoutTruncated": result.stdout_truncated,
+        "stderrTruncated": result.stderr_truncated,
+        "advice": [],
+    }
+
+
+def _record(record: RunRecord) -> Json:
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {to_camel(name): str(value) if name in _INT64 else value for name, value in values.items()}
+
+
+def describe_response(first: Candidate | None) -> Json:
+    """DescribeResponse: `first` of the configured providers as it stands now, None when execution is off."""
+    info = first.info if first else None
+    environments = info.environments if info else {}
+    described: Json = {
+        "sandbox": first.provider if first else "",
+        "isolation": (first.tier if first else Tier.NONE).value,
+        "protocol": PROTOCOL,
+        "supportsProject": Kind.PROJECT in environments,
+        "supportsModule": Kind.MODULE in environments,
+        "supportsJavascriptGrants": False,
+        "supportsProjectGrants": False,
+        "supportsSessions": False,
+        "policy": info.policy if info else "",
+    }
+    for kind in (Kind.JAVASCRIPT, Kind.PROJECT, Kind.MODULE):
+        if environment := environments.get(kind):
+            described[f"{kind.value}Environment"] = _environment(environment)
+    if info:
+        described["resources"] = _resources(info.resources)
+    return described
+
+
+def _environment(environment: Environment) -> Json:
+    return {
+        "identity": environment.identity,
+        "softwareIdentity": environment.software_identity,
+        "maxTimeoutMs": environment.max_timeout_ms,
+        "languages": list(environment.languages),
+    }
+
+
+def _resources(resources: Resources) -> Json:
+    limits = {
+        "memoryMb": resources.memory_mb,
+        "cpus": resources.cpus,
+        "pids": resources.pids,
+        "diskMb": resources.disk_mb,
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}
