@@ -9,7 +9,9 @@
 import argparse
 import asyncio
 import ctypes
+import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -29,6 +31,8 @@ if TYPE_CHECKING:  # heavy: imported after the providers are started
 _PR_SET_DUMPABLE = 4
 _LAST_ANSWERS_S = 3.0
 _DRAIN_STEP_S = 0.05
+_DESCRIPTORS = 8_192
+"""Enough for 4,096 connections and all else."""
 OK, FAILED, FAULTY = 0, 1, 2
 
 
@@ -45,6 +49,7 @@ def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     configure_logging()
     if not settings.debug_dumpable:
         _forbid_dumps()
+    _raise_file_limit()
     with ExitStack() as owned:
         processes = [spawn(name, settings.provider_frame()) for name in settings.providers]
         for process in processes:
@@ -77,6 +82,16 @@ def _forbid_dumps() -> None:
     """No core dump, no debugger, no /proc/self/mem for others of this user: this process holds tokens' digests and code."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _raise_file_limit() -> None:
+    """A listener's connection cap is worth nothing if descriptors run out before it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _DESCRIPTORS:
+        wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        if wanted < _DESCRIPTORS:
+            event(logger, "descriptors.few", level=logging.WARNING, limit=wanted, wanted=_DESCRIPTORS)
 
 
 def _run(

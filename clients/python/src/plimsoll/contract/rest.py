@@ -8,7 +8,7 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from plimsoll.contract import bounds
@@ -87,9 +87,9 @@ class ProjectBody(_Request):
     """Files, ordered shell steps, artifacts."""
 
     kind: Literal["project"]
-    files: list[FileBody] = Field(default_factory=list, max_length=bounds.FILES)
-    steps: list[Step] = Field(min_length=1, max_length=bounds.STEPS, repr=False)
-    artifacts: list[Path] = Field(default_factory=list, max_length=bounds.ARTIFACTS)
+    files: Annotated[list[FileBody], FailFast()] = Field(default_factory=list, max_length=bounds.FILES)
+    steps: Annotated[list[Step], FailFast()] = Field(min_length=1, max_length=bounds.STEPS, repr=False)
+    artifacts: Annotated[list[Path], FailFast()] = Field(default_factory=list, max_length=bounds.ARTIFACTS)
     grant_profile: str | None = Field(default=None, max_length=64)
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class ProjectBody(_Request):
 class ModuleRowBody(_Request):
     """One row of parameters."""
 
-    values: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(
+    values: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], FailFast()] = Field(
         min_length=1, max_length=bounds.MODULE_WIDTH
     )
 
@@ -121,7 +121,9 @@ class ModuleBody(_Request):
 
     kind: Literal["module"]
     model: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    rows: list[ModuleRowBody] = Field(min_length=1, max_length=bounds.MODULE_ROWS, repr=False)
+    rows: Annotated[list[ModuleRowBody], FailFast()] = Field(
+        min_length=1, max_length=bounds.MODULE_ROWS, repr=False
+    )
     end_time: float = Field(allow_inf_nan=False)
     step: float = Field(allow_inf_nan=False)
 
@@ -130,7 +132,9 @@ class SoftwareRuleBody(_Request):
     """Which software may run it."""
 
     mode: Literal["exact", "approved"]
-    identities: list[Identity] = Field(min_length=1, max_length=bounds.SOFTWARE_IDENTITIES)
+    identities: Annotated[list[Identity], FailFast()] = Field(
+        min_length=1, max_length=bounds.SOFTWARE_IDENTITIES
+    )
 
     @model_validator(mode="after")
     def _together(self) -> "SoftwareRuleBody":
