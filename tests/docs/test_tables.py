@@ -69,6 +69,7 @@ def test_the_marks_shown_are_those_that_the_service_gives() -> None:
     for path in named(".py"):
         if path.relative_to(ROOT).parts[0] in {"app", "providers"}:
             for code, reason in raised(path):
+                assert code in shown, f"{short(path)} gives {code}"
                 assert reason in shown[code][2], f"{short(path)} gives {code} with {reason}"
 
 
