@@ -24,6 +24,7 @@ from providers.wasm.forks import Forked
 from providers.wasm.protocol import (
     END,
     ENDINGS,
+    LEAST_OUT,
     RUN,
     Kind,
     Piece,
@@ -215,7 +216,7 @@ class Runner:
         course = self.course
         if course is None or self.state is not State.RUNNING or number != course.number:
             raise ProtocolError("out of place")
-        if kind == Kind.OUT:
+        if kind == Kind.OUT and len(payload) >= LEAST_OUT:
             self._output(course, payload)
         elif kind == Kind.END:
             self._end(course, payload)

@@ -21,6 +21,8 @@ PIECE: Final = struct.Struct(">BI")
 
 MOST_TO_HOST: Final = 256 * 1024
 MOST_TO_RUNNER: Final = 1024 * 1024
+LEAST_OUT: Final = 12 * 1024
+"""A runner sends output on from here, and no OUT frame has a smaller payload: so one run can only send so many."""
 
 ENDINGS: Final = ("finished", "deadline", "memory", "flood", "stack", "host_calls", "cancelled", "trap")
 """By number in END. Append only; the words are `vm.Ending`'s."""
@@ -59,7 +61,7 @@ def pieces_of(payload: memoryview) -> Iterator[Piece]:
             raise ProtocolError("piece")
         stream, length = PIECE.unpack_from(payload, at)
         at += PIECE.size
-        if stream not in {1, 2} or at + length > len(payload):
+        if stream not in {1, 2} or not length or at + length > len(payload):
             raise ProtocolError("piece")
         yield stream, bytes(payload[at : at + length])
         at += length

@@ -21,6 +21,7 @@ from providers.wasm.protocol import (
     END,
     ENDINGS,
     HEADER,
+    LEAST_OUT,
     MOST_TO_RUNNER,
     RUN,
     Kind,
@@ -32,8 +33,6 @@ from providers.wasm.protocol import (
 from providers.wasm.vm import THREAD_STACK_BYTES, Engine, VmLimits, VmResult
 
 _STANDARD: Final = (0, 1, 2)
-_SEND_AT: Final = 12 * 1024
-"""Kept output is sent on from here: the guest delivers about 16 KiB at a time. What is left goes with the end."""
 _SEED_BYTES: Final = 8
 _CHUNK: Final = 32 * 1024
 _RLIMITS: Final = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16))
@@ -178,7 +177,7 @@ class _Output:
     def take(self, stream: int, data: bytes) -> bool:
         self.waiting.append((stream, data))
         self._bytes += len(data)
-        if self._bytes >= _SEND_AT:
+        if self._bytes >= LEAST_OUT:
             self._sock.sendall(frame(Kind.OUT, self._number, pieces_bytes(self.waiting)))
             self.waiting, self._bytes = [], 0
         return True
