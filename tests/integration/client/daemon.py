@@ -32,21 +32,20 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     path = str(Path(os.environ["PLIMSOLL_DATA_DIR"]) / "s")
-    threading.Thread(target=serve, args=(path, token), daemon=True).start()
-    while not Path(path).exists():
-        time.sleep(0.005)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    threading.Thread(target=serve, args=(listener, token), daemon=True).start()
     ours.sendall(json.dumps({"ready": True, "socket": path, "version": "0"}).encode() + b"\n")
     ours.recv(1)
     if mode == "stubborn":
         time.sleep(60)
 
 
-def serve(path: str, token: str) -> None:
+def serve(listener: socket.socket, token: str) -> None:
     from tests.integration.client.stub import Seen, answer  # noqa: PLC0415 - after the path
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
+    with listener:
         number = 0
         while True:
             connection, _ = listener.accept()
