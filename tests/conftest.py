@@ -49,6 +49,7 @@ def _published_client() -> Answer:
 COMPONENTS: dict[str, Callable[[], Answer] | None] = {
     "wasm": _wasm,
     "guest-build": None,
+    "chromium": None,
     "postgres": None,
     "schemathesis": lambda: _module("schemathesis"),
     "openapi-client": lambda: _module("openapi_python_client"),
