@@ -81,6 +81,19 @@ def dump(url: str, profile: Path) -> str:
     return done.stdout.decode()
 
 
+def said_by(url: str, profile: Path) -> str:
+    """What the page wrote. A busy machine may end the browser's time before the page's scripts; then it gets another."""
+    for number in range(5):
+        said = (
+            dump(url, profile.with_name(f"profile-{number}"))
+            .partition('<pre id="out">')[2]
+            .partition("</pre>")[0]
+        )
+        if said.startswith("{"):
+            return said
+    raise AssertionError("the page's scripts never came to their end")
+
+
 def test_a_page_of_another_origin_cannot_start_a_run_or_read_an_answer(
     tmp_path: Path, elsewhere: tuple[str, Path]
 ) -> None:
@@ -89,8 +102,7 @@ def test_a_page_of_another_origin_cannot_start_a_run_or_read_an_answer(
     settings = {"PLIMSOLL_INSECURE": "1", "SANDBOX_PROVIDER": "wasm"}
     with started(environment(tmp_path / "data", **settings), tmp_path / "log") as running:
         (folder / "index.html").write_text(PAGE.replace("SERVICE", running.url))
-        page = dump(f"{origin}/index.html", tmp_path / "profile")
-        results = json.loads(page.split('<pre id="out">')[1].split("</pre>")[0])
+        results = json.loads(said_by(f"{origin}/index.html", tmp_path / "profile"))
         assert results["json"] == results["read"] == "blocked"
         assert results["typed"] in {"blocked", "0"}
         refused = [
