@@ -13,12 +13,15 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from app.http.faults import FAULTS, faults_in
+from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Refusal, invalid
 
 Path = tuple[int | str, ...]
 Fault = dict[str, Any]
 """A broken rule as pydantic would say it, which `faults_in` turns into words without any value."""
 
+LONGEST = bounds.MODULE_ROWS
+"""No list of messages may be longer; a longer one is not looked into."""
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 
@@ -31,12 +34,13 @@ class Shape:
     messages: Mapping[str, "Shape"] = field(default_factory=dict)
     lists: Mapping[str, "Shape"] = field(default_factory=dict)
     keeps_null: frozenset[str] = frozenset()
+    names: Mapping[str, str] = field(init=False)
+    """Every spelling, and the field it means."""
 
-    @property
-    def names(self) -> dict[str, str]:
-        """Every spelling, and the field it means."""
+    def __post_init__(self) -> None:
         own = {*self.scalars, *self.int64, *self.messages, *self.lists}
-        return {name: name for name in own} | {to_camel(name): name for name in own}
+        names = {name: name for name in own} | {to_camel(name): name for name in own}
+        object.__setattr__(self, "names", names)
 
 
 def _scalars(*names: str) -> frozenset[str]:
@@ -72,9 +76,8 @@ def _message(value: Any, shape: Shape, at: Path, faults: list[Fault]) -> Any:
         _note(faults, at, "model_type")
         return value
     read: dict[str, Any] = {}
-    names = shape.names
     for key, item in value.items():
-        name = names.get(key)
+        name = shape.names.get(key)
         if name is None:
             _note(faults, (*at, key), "extra_forbidden")
         elif key != name and name in value:
@@ -97,12 +100,18 @@ def _field(item: Any, name: str, shape: Shape, at: Path, faults: list[Fault]) ->
 def _list(items: Any, shape: Shape, at: Path, faults: list[Fault]) -> Iterator[Any]:
     if not isinstance(items, list):
         _note(faults, at, "list_type")
-        return
+    elif len(items) > LONGEST:
+        _note(faults, at, "too_long", max_length=LONGEST)
+    else:
+        yield from _items(items, shape, at, faults)
+
+
+def _items(items: list[Any], shape: Shape, at: Path, faults: list[Fault]) -> Iterator[Any]:
     for number, item in enumerate(items):
+        if len(faults) >= FAULTS:
+            return  # no more are reported, and a body may hold a great many
         yield _message(item, shape, (*at, number), faults)
 
 
-def _note(faults: list[Fault], at: Path, kind: str, **context: str) -> None:
-    # More are not reported, and a body may hold a great many.
-    if len(faults) < FAULTS:
-        faults.append({"loc": at, "type": kind, "ctx": context})
+def _note(faults: list[Fault], at: Path, kind: str, **context: str | int) -> None:
+    faults.append({"loc": at, "type": kind, "ctx": context})
