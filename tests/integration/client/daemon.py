@@ -22,6 +22,8 @@ def main() -> None:
         sys.exit(3)
     if mode == "silent":
         time.sleep(60)
+    if mode == "late":
+        time.sleep(0.5)
     if mode == "garbage":
         ours.sendall(b"hello\n")
         time.sleep(60)

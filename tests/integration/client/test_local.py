@@ -114,7 +114,7 @@ async def test_async_with(daemon: str, temporary: Path) -> None:
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(daemon: str, temporary: Path) -> None:
-    service = plimsoll.local(daemon=daemon)
+    service = plimsoll.local("wasm", daemon, {"STUB_MODE": "late"})
     task = asyncio.create_task(service.__aenter__())
     await asyncio.sleep(0.05)
     task.cancel()
