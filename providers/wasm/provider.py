@@ -11,11 +11,11 @@ from typing import Any, Final, Self
 from plimsoll.contract.bounds import OUTPUT_CAP_BYTES, TIMEOUT_CEILING_MS
 from plimsoll.contract.requests import JavaScript, Kind
 from plimsoll.contract.worker import Environment, Out, Resources
-from providers.seam import Begun, Findings, Lost, NotStarted, Observation, Order, ProviderFault, Step
+from providers.seam import Begun, Break, Findings, Lost, NotStarted, Observation, Order, ProviderFault, Step
 from providers.wasm import evidence, seccomp
 from providers.wasm.forks import ForkFailed, ForkServer
 from providers.wasm.guest.pins import WASM_SHA256
-from providers.wasm.handle import KILL_GRACE_S, Course, Runner, RunnerGone
+from providers.wasm.handle import KILL_GRACE_S, Course, Runner, RunnerGone, State
 from providers.wasm.pool import Pool
 from providers.wasm.smoke import Outcome, Try, smoke
 from providers.wasm.zygote import ZygoteSettings
@@ -135,18 +135,21 @@ class WasmProvider:
         return next(iter(evidence.faults_of(needs, self._last_look)), None)
 
     async def _try(self, runner: Runner, case: Try) -> Outcome:
-        course = runner.begin(
-            next(self._numbers),
-            case.source.encode(),
-            timeout_ms=case.timeout_ms,
-            memory_bytes=min(case.memory_bytes, self.resources.memory_mb * _MIB),
-            cap=case.cap,
-        )
+        try:
+            course = runner.begin(
+                next(self._numbers),
+                case.source.encode(),
+                timeout_ms=case.timeout_ms,
+                memory_bytes=min(case.memory_bytes, self.resources.memory_mb * _MIB),
+                cap=case.cap,
+            )
+        except RunnerGone:
+            return Outcome(Break("runner_died"), b"", alive=False)
         stdout = bytearray()
         while isinstance(step := await course.next(), Out):
             if step.stream == "stdout":
                 stdout += step.data
-        return Outcome(step, bytes(stdout))
+        return Outcome(step, bytes(stdout), alive=runner.state is State.IDLE)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from providers.seam import Break, Finish
 from providers.wasm.evidence import HELD
 
-_MIB: Final = 1 << 20
+_MEMORY_MB: Final = 16
 _CAP: Final = 1024
 
 
@@ -21,7 +21,7 @@ class Try:
 
     source: str
     timeout_ms: int = 1000
-    memory_bytes: int = 16 * _MIB
+    memory_bytes: int = _MEMORY_MB << 20
     cap: int = _CAP
 
 
@@ -31,11 +31,18 @@ class Outcome:
 
     step: Finish | Break
     stdout: bytes
+    alive: bool
+    """Whether the runner kept the limit itself. Where the host had to kill it, a limit is missing."""
 
     @property
     def finish(self) -> Finish:
         """The end, or one that fits nothing."""
-        return self.step if isinstance(self.step, Finish) else Finish(-1)
+        return self.step if self.alive and isinstance(self.step, Finish) else Finish(-1)
+
+    @property
+    def last_number(self) -> int:
+        """The last whole number it printed."""
+        return int(self.stdout.split()[-1]) if self.stdout.strip() else -1
 
 
 RunTry = Callable[[Try], Awaitable[Outcome]]
@@ -47,12 +54,16 @@ CASES: Final[dict[str, tuple[Try, Callable[[Outcome], bool]]]] = {
         lambda it: it.finish.timed_out and it.finish.exit_code == EXIT_DEADLINE,
     ),
     "memory": (
-        Try("const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))"),
-        lambda it: it.finish.oom_killed and it.finish.exit_code == EXIT_MEMORY,
+        Try(
+            "const all = []; for (;;) { all.push(new Uint8Array(1 << 20).fill(1)); console.log(all.length) }"
+        ),
+        lambda it: (
+            it.finish.oom_killed and it.finish.exit_code == EXIT_MEMORY and 0 < it.last_number < _MEMORY_MB
+        ),
     ),
     "stack": (
         Try("try { (function f() { f() })() } catch (e) { console.log(e instanceof RangeError) }"),
-        lambda it: it.stdout == b"true\n",
+        lambda it: it.stdout == b"true\n" and it.finish == Finish(0),
     ),
     "output": (
         Try("for (let i = 0; i < 100; i++) console.log('x'.repeat(99))"),
@@ -72,7 +83,7 @@ async def smoke(run: RunTry) -> dict[str, str]:
     """Every case by name: `held`, or `failed`."""
     results = {name: fits(await run(case)) for name, (case, fits) in CASES.items()}
     first, second = await run(_RANDOM), await run(_RANDOM)
-    results["random"] = bool(first.stdout) and first.stdout != second.stdout
+    results["random"] = first.finish == second.finish == Finish(0) and first.stdout != second.stdout
     left, looked = await run(_LEAVE), await run(_LOOK)
     results["fresh"] = left.stdout == b"1\n" and looked.stdout == b"undefined undefined\n"
     return {name: HELD if good else "failed" for name, good in results.items()}
