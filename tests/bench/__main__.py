@@ -12,6 +12,8 @@ from pathlib import Path
 
 from app.settings import Settings, read_settings
 from providers.wasm.provider import WasmProvider
+from tests.bench import page
+from tests.bench.report import Report
 from tests.support.service import ROOT, environment
 
 OUT = ROOT / "build" / "bench.json"
@@ -36,6 +38,7 @@ QUICK = Effort(vm_rounds=30, http_rounds=8, limits=10, slices=1, slice_s=0.5, st
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few samples: about a quarter of the time")
+    parser.add_argument("--page", action="store_true", help="also write the numbers into docs/performance.md")
     options = parser.parse_args(arguments)
     OUT.parent.mkdir(exist_ok=True)
     # Beside the code and not in /tmp, which may be memory: a commit must cost what a disk costs.
@@ -44,16 +47,19 @@ def main(arguments: list[str]) -> int:
         (Path(folder) / "commits").mkdir(mode=0o700)
         # First of all, because it forks: nothing is imported or started yet that runners must not have.
         provider = WasmProvider.from_settings(settings.provider_frame())
-        asyncio.run(measure(provider, settings, Path(folder), quick=options.quick))
+        report = asyncio.run(measure(provider, settings, Path(folder), quick=options.quick))
+    report.write(OUT)
+    print("\n\n".join(each.text() for each in report.figures))
+    if options.page:
+        page.rewrite(report.document())
     return 0
 
 
-async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, quick: bool) -> None:
+async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, quick: bool) -> Report:
     # Late, so that the fork server holds none of it.
     from providers.wasm import cache  # noqa: PLC0415
     from providers.wasm.vm import MIB, Engine, EngineConfig  # noqa: PLC0415
     from tests.bench import http_figures, pool_figures, start_figures, store_figures  # noqa: PLC0415
-    from tests.bench.report import Report  # noqa: PLC0415
 
     effort, report = QUICK if quick else FULL, Report(quick)
     config = EngineConfig(memory_bytes=settings.memory_mb * MIB)
@@ -69,13 +75,13 @@ async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, q
                 await http_figures.one_run(report, service, floor, pool, commits, effort.http_rounds)
                 four = report.figure(4, "Runs a second")
                 await pool_figures.throughput(four, pool, slices=effort.slices, seconds=effort.slice_s)
-                http_figures.throughput(four, service, floor, slices=effort.slices, seconds=effort.slice_s)
+                slices, seconds = effort.slices, effort.slice_s
+                http_figures.throughput(four, service, floor, commits, slices=slices, seconds=seconds)
             await pool_figures.limits(report, pool, config.memory_bytes, effort.limits)
     http_figures.runner_memory(report, folder / "memory")
     start_figures.start_up(report, folder / "start", effort.starts)
     report.figures.sort(key=lambda each: each.number)
-    report.write(OUT)
-    print("\n\n".join(each.text() for each in report.figures))
+    return report
 
 
 if __name__ == "__main__":

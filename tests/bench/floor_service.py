@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from app.http.answers import read_body
-from app.http.checks import unsupported_header
+from app.http.delivery import read_delivery
 from app.http.listener import make_server
 from app.http.sockets import bind_tcp
 from app.http.strict import read_run
@@ -30,11 +30,12 @@ def router(answer: bytes) -> APIRouter:
 
     @routes.post(PATH)
     async def constant(request: Request) -> Response:
+        wanted = read_delivery(request.scope["headers"])
         body = await read_body(request.receive, bounds.BODY_BYTES)
         read = body if isinstance(body, Refusal) else read_run(body)
-        refusal = read if isinstance(read, Refusal) else unsupported_header(request.scope["headers"])
-        if refusal is not None:
-            raise Refused(refusal)
+        for each in (wanted, read):
+            if isinstance(each, Refusal):
+                raise Refused(each)
         return Response(answer, media_type="application/json")
 
     return routes

@@ -96,10 +96,12 @@ def _figure_3(figure: Figure, timed: dict[str, Timed]) -> None:
     figure.value("ratio of minimums", timed["run"].wall.least / least)
 
 
-def throughput(figure: Figure, service: Service, floor: Service, *, slices: int, seconds: float) -> None:
+def throughput(
+    figure: Figure, service: Service, floor: Service, commits: Commits, *, slices: int, seconds: float
+) -> None:
     """Runs a second over HTTP with 1, 2 and 8 connections, in turn, and the CPU time of the service's processes for one."""
     rates = {each: Series() for each in (1, 2, 8)}
-    constant = Series()
+    constant, disk = Series(), Series()
     before, finished = _cpu(service.pid), 0
     with ExitStack() as stack:
         ours = [stack.enter_context(service.connect()) for _ in range(max(rates))]
@@ -111,9 +113,11 @@ def throughput(figure: Figure, service: Service, floor: Service, *, slices: int,
                 finished += answers[200]
             answers, took = closed_loop(theirs, floor.post("/v1/constant"), seconds)
             constant.values.append(answers[200] / took)
+            disk.values.append(commits.plain_rate(seconds))
     for each, series in rates.items():
         figure.line(f"HTTP, {each} at once", series, "runs/s")
     figure.line("HTTP, constant answer, 8 at once", constant, "answers/s")
+    figure.line("durable rows by the bare driver, one by one", disk, "commits/s")
     for name, used in _cpu(service.pid).items():
         figure.value(f"CPU of one run over HTTP, {name}", 1000 * (used - before[name]) / finished, "ms")
 

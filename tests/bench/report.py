@@ -96,6 +96,16 @@ def _verdict(value: Value) -> str:
     return "" if value.met is None else f"   target {value.target}: {'met' if value.met else 'MISSED'}"
 
 
+def machine() -> dict[str, Any]:
+    """What kind of machine this is; no name and no path."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": round(os.getloadavg()[0], 2),
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
 @dataclass(slots=True)
 class Report:
     """All figures of one invocation."""
@@ -103,6 +113,7 @@ class Report:
     quick: bool
     figures: list[Figure] = field(default_factory=list)
     began: float = field(default_factory=time.time)
+    machine: dict[str, Any] = field(default_factory=machine)
 
     def figure(self, number: int, title: str) -> Figure:
         """Begin a figure."""
@@ -120,7 +131,7 @@ class Report:
             "date": time.strftime("%Y-%m-%d", time.gmtime(self.began)),
             "seconds": round(time.time() - self.began, 1),
             "quick": self.quick,
-            "machine": machine(),
+            "machine": self.machine,
             "figures": [_figure(each) for each in self.figures],
         }
 
@@ -128,13 +139,3 @@ class Report:
 def _figure(figure: Figure) -> dict[str, Any]:
     values = [asdict(each) | {"met": each.met} for each in figure.values]
     return asdict(figure) | {"values": values}
-
-
-def machine() -> dict[str, Any]:
-    """What kind of machine this is; no name and no path."""
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)),
-        "load_before": round(os.getloadavg()[0], 2),
-        "python": ".".join(map(str, sys.version_info[:3])),
-    }

@@ -34,9 +34,20 @@ class Commits:
             raise RuntimeError("the run was not open")
 
     async def plain(self) -> None:
-        """One small row, durable."""
+        """One small row, durable, by the bare driver."""
+        self.write_plain()
+
+    def write_plain(self) -> None:
         self.bare.execute("INSERT INTO rows VALUES (?, ?)", (new_id(), "x" * 600))
         self.bare.commit()
+
+    def plain_rate(self, seconds: float) -> float:
+        """Such rows a second, one after the other without a pause: what the disk gives."""
+        began, written = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            self.write_plain()
+            written += 1
+        return written / (time.perf_counter() - began)
 
 
 @asynccontextmanager
