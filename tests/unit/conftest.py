@@ -9,7 +9,7 @@ _NETWORK = {socket.AF_INET, socket.AF_INET6}
 
 
 class _LocalSocket(socket.socket):
-    def __init__(self, family: int = -1, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - passed on as they are
+    def __init__(self, family: int = -1, *args: Any, **kwargs: Any) -> None:
         super().__init__(family, *args, **kwargs)
         if self.family in _NETWORK:
             self.close()
