@@ -15,7 +15,7 @@ _VOLATILE = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
     (re.compile(r"\b1[0-9]{12}\b"), "<unix ms>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?"), "<time>"),
-    (re.compile(r"((?:duration|start)_ms\"?: ?)\d+"), r"\1<n>"),
+    (re.compile(r"((?:duration_ms|start_ms|durationMs)\"?: ?\"?)\d+"), r"\1<n>"),
     (re.compile(r"\b\d+(?:\.\d+)? ?ms\b"), "<n> ms"),
 )
 

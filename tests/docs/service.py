@@ -85,7 +85,7 @@ def _wait_until_ready(url: str) -> None:
     while True:
         try:
             with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
-                assert answer.status == 200
+                assert json.load(answer)["reasons"] == [], "the wall is not proven"
                 return
         except urllib.error.HTTPError as error:
             said = error.read().decode()

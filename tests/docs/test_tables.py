@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from app.http import connect
 from app.http.problems import TABLE
 from app.settings import SETTINGS
 from plimsoll.client import errors
@@ -71,6 +72,16 @@ def test_the_marks_shown_are_those_that_the_service_gives() -> None:
             for code, reason in raised(path):
                 assert code in shown, f"{short(path)} gives {code}"
                 assert reason in shown[code][2], f"{short(path)} gives {code} with {reason}"
+
+
+def test_every_code_has_its_connect_form_on_its_page() -> None:
+    rows = table(page("compatible-api"), "code", "status", "for")
+    shown = {
+        Code(ours.strip()): connect.Row(plain(code), int(status))
+        for code, status, several in rows
+        for ours in plain(several).split(",")
+    }
+    assert shown == connect.TABLE
 
 
 def test_exit_codes_of_ours_are_on_their_page() -> None:
