@@ -1,15 +1,16 @@
 """Replicas on one database: whose run it is, who may be asked to stop it, and what becomes of a replica that is gone."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from app.store.schema import audit, replicas
-from app.store.store import Store
+from app.store.store import Store, open_store
 from app.store.values import State, StoredRun
 from tests.integration.store.counts import counted
-from tests.integration.store.samples import ALICE, BOB, finished, keep, new_id, settle, starting
+from tests.integration.store.samples import ALICE, BOB, Clock, finished, keep, new_id, settle, starting
 
 LONG_MS = 60_000
 
@@ -69,6 +70,14 @@ async def test_the_runs_of_replicas_that_live_are_left_alone(store: Store) -> No
     ids = [await started(store, "r1"), await started(store, "r2")]
     assert await store.runs.adopt_orphans("r1", "replica_lost", 0) == 0
     assert {(await got(store, run_id)).state for run_id in ids} == {State.STARTING}
+
+
+async def test_a_replica_that_was_stopped_does_not_adopt_its_own_runs(store: Store) -> None:
+    """It is alive, since it asks, and can still end them."""
+    await lapsed(store, "r1")
+    run_id = await started(store, "r1")
+    assert await store.runs.adopt_orphans("r1", "replica_lost", 0) == 0
+    assert (await got(store, run_id)).state is State.STARTING
 
 
 async def test_a_lost_replicas_runs_may_have_run_first_openly_and_then_finally(store: Store) -> None:
@@ -170,3 +179,9 @@ async def test_only_a_sqlite_store_has_a_sole_owner_and_a_file_system(
     free = store.free_fraction()
     assert (free is not None) is on_sqlite
     assert free is None or 0 <= free <= 1
+
+
+async def test_a_file_system_that_cannot_be_asked_counts_as_full(sqlite_url: str, sqlite_path: Path) -> None:
+    async with open_store(sqlite_url, clock=Clock()) as store:
+        await asyncio.to_thread(sqlite_path.rename, sqlite_path.with_suffix(".gone"))
+        assert store.free_fraction() == 0
