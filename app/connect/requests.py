@@ -21,6 +21,8 @@ NO_SESSIONS = Refusal(Code.UNSUPPORTED, "Sessions are not served here.", Reason.
 _OTHER_PROTOCOL = Refusal(
     Code.PROTOCOL_MISMATCH, f"protocol: this service speaks {PROTOCOL} only", Reason.PROTOCOL
 )
+_ZERO = {"module": {"end_time": 0, "step": 0}}
+"""Fields that may be left out at their zero value, although a REST body must have them."""
 _INT32 = range(-(2**31), 2**31)
 
 
@@ -70,26 +72,20 @@ def _of_message(message: dict[str, Any]) -> RunRead | Refusal:
     if len(kinds) != 1:
         return invalid(FieldFault("body", f"must hold exactly one of {', '.join(KINDS)}"))
     (kind,) = kinds
-    body = _rest_body(message, kind)
-    refusal = _cell(body["payload"]) if kind == "cell" else None
-    run = read_model(rest.RunBody, body)
-    if isinstance(run, Refusal):
-        return _renamed(run, kind)
-    return refusal or _as_sent(run)
+    payload = _ZERO.get(kind, {}) | message.pop(kind)
+    if "files" in payload:
+        payload["files"] = [{"content": ""} | file for file in payload["files"]]
+    return _cell(message, payload) if kind == "cell" else _run(message, kind, {"kind": kind} | payload)
 
 
-def _rest_body(message: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The same request as a REST body: a field left out is at its zero value, and a timeout of zero is left out."""
-    body = {name: value for name, value in message.items() if name not in {"protocol", kind}}
+def _run(envelope: dict[str, Any], kind: str, payload: dict[str, Any]) -> RunRead | Refusal:
+    """The request as a REST body would say it; a timeout of zero is an absent one."""
+    body = {name: value for name, value in envelope.items() if name != "protocol"} | {"payload": payload}
     timeout = body.get("timeout_ms")
     if type(timeout) is int and timeout == 0:
         del body["timeout_ms"]
-    payload = {"kind": kind} | message[kind]
-    if kind == "module":
-        payload = {"end_time": 0, "step": 0} | payload
-    if "files" in payload:
-        payload["files"] = [{"content": ""} | file for file in payload["files"]]
-    return body | {"payload": payload}
+    run = read_model(rest.RunBody, body)
+    return _renamed(run, kind) if isinstance(run, Refusal) else _as_sent(run)
 
 
 class _Cell(BaseModel):
@@ -100,13 +96,15 @@ class _Cell(BaseModel):
     files: list[rest.FileBody] = Field(default_factory=list, max_length=bounds.FILES)
 
 
-def _cell(payload: dict[str, Any]) -> Refusal:
-    """Why a cell is not run: its faults, else that it needs a session. `payload` becomes a snippet with the cell's code."""
-    rest_of_it = {name: payload.pop(name) for name in ("language", "files") if name in payload}
-    payload["kind"] = "javascript"
-    read = read_model(_Cell, rest_of_it)
-    if isinstance(read, Refusal):
-        return invalid(*(FieldFault(f"cell.{fault.field}", fault.rule) for fault in read.faults))
+def _cell(envelope: dict[str, Any], cell: dict[str, Any]) -> Refusal:
+    """Why a cell is not run: its faults, else that it needs a session. Its code obeys the rule for a snippet's."""
+    code = {name: value for name, value in cell.items() if name == "code"}
+    run = _run(envelope, "cell", {"kind": "javascript"} | code)
+    if isinstance(run, Refusal):
+        return run
+    beside = read_model(_Cell, {name: value for name, value in cell.items() if name != "code"})
+    if isinstance(beside, Refusal):
+        return invalid(*(FieldFault(f"cell.{fault.field}", fault.rule) for fault in beside.faults))
     return NO_SESSIONS
 
 

@@ -14,7 +14,6 @@ from app.http.head import path_of
 from app.http.middleware import Access, rim
 from app.identity import Caller
 from plimsoll.contract.refusals import Code, Reason, Refusal
-from tests.docs.pages import page, plain, table
 
 REQUEST_ID = "0123456789abcdef" * 2
 RUN = f"{connect.SERVICE_PATH}/Run"
@@ -135,13 +134,3 @@ async def ask(app: Any) -> tuple[int, dict[str, str], dict[str, Any]]:
     await app(scope, receive, send)
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], found, json.loads(sent[1]["body"])
-
-
-def test_every_code_is_on_the_page() -> None:
-    rows = table(page("compatible-api"), "code", "status", "for")
-    shown = [
-        (Code(each.strip("` ")), plain(code), int(status))
-        for code, status, codes, *_ in rows
-        for each in codes.split(",")
-    ]
-    assert sorted(shown) == sorted((code, row.code, row.status) for code, row in connect.TABLE.items())
