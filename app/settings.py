@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from plimsoll.contract.bounds import OUTPUT_CAP_BYTES
+
 PROVIDERS = ("wasm",)
 """Providers this version can serve, by name."""
 
@@ -206,7 +208,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "SANDBOX_OUTPUT_BYTES",
         "output_bytes",
-        _whole(1024, 1 << 20),
+        _whole(1024, OUTPUT_CAP_BYTES),
         "65536",
         "Output kept of each stream, bytes.",
     ),

@@ -78,9 +78,9 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": _TEXTS[status], "headers": headers, "content": content}
 
 
-def answer(body: BaseModel, status: int = 200) -> Response:
-    """A JSON answer; the middleware adds the headers that every answer has."""
-    return Response(body.model_dump_json(), status, media_type="application/json")
+def answer(body: BaseModel, status: int = 200, *, sparse: bool = False) -> Response:
+    """A JSON answer; the middleware adds the headers that every answer has. `sparse` leaves out what is not known."""
+    return Response(body.model_dump_json(exclude_none=sparse), status, media_type="application/json")
 
 
 def unknown(what: str) -> NoReturn:

@@ -95,7 +95,7 @@ def _stored(stored: Stored, wanted: Delivery) -> Response:
 
 
 def _later(view: RunView, *, applied: bool = False) -> Response:
-    response = answer(view, 202)
+    response = answer(view, 202, sparse=True)
     response.headers["location"] = f"/v1/runs/{view.id}"
     if applied:
         response.headers["preference-applied"] = "respond-async"

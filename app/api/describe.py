@@ -8,6 +8,7 @@ from starlette.responses import Response
 from app.api.answers import HEADERS, answer, problems, unknown
 from app.api.services import GetServices, Services
 from app.api.shapes import evidence_body, kinds_served, provider_body
+from app.store.values import StoredEvidence
 from plimsoll.contract import bounds
 from plimsoll.contract.requests import PROTOCOL
 from plimsoll.contract.rest import DescribeBody, EvidenceBody, LimitsBody, ProvidersBody
@@ -49,12 +50,20 @@ def router(services: GetServices) -> APIRouter:
     )
     async def evidence(sha256: Digest) -> Response:
         """The facts behind one digest."""
-        found = await services().evidence.get(sha256) if bounds.SHA256.fullmatch(sha256) else None
+        found = await _evidence(services(), sha256) if bounds.SHA256.fullmatch(sha256) else None
         if found is None:
             unknown("evidence")
         return answer(evidence_body(found))
 
     return routes
+
+
+async def _evidence(services: Services, sha256: str) -> StoredEvidence | None:
+    """What is proven right now, or was when some run referred to it."""
+    for each in services.dispatcher.candidates():
+        if each.info and each.info.evidence_sha256 == sha256:
+            return StoredEvidence(sha256, each.provider, each.info.tier, each.info.facts)
+    return await services.evidence.get(sha256)
 
 
 def _describe(services: Services) -> DescribeBody:

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from app.api.answers import HEADERS, LOCATION, answer, not_allowed, problems, unknown
 from app.api.deliver import awaited, cancelled, deliver, found
@@ -99,8 +99,8 @@ def router(services: GetServices) -> APIRouter:
         found = await services().runs.page(whose_runs(request.scope), cursor, limit)
         if found is None:
             raise Refused(invalid(FieldFault("cursor", "is not the cursor of a page of these runs")))
-        views = [run_view(each) for each in found.runs]
-        return answer(RunPage(runs=views, next_cursor=found.next_cursor))
+        views = [run_view(each).model_dump(mode="json", exclude_none=True) for each in found.runs]
+        return JSONResponse({"runs": views, "next_cursor": found.next_cursor})
 
     @routes.api_route(
         "", methods=["DELETE", "HEAD", "OPTIONS", "PATCH", "PUT", "TRACE"], include_in_schema=False
@@ -120,7 +120,7 @@ def router(services: GetServices) -> APIRouter:
         running, whose = services(), whose_runs(request.scope)
         run = await awaited(running, caller_of(request.scope), whose, run_id, wait)
         body = await running.runs.body(run_id, whose) if run.kept else None
-        return answer(run_view(run, body))
+        return answer(run_view(run, body), sparse=True)
 
     @routes.post(
         "/{run_id}/cancel",

@@ -45,7 +45,9 @@ def _check(path: Path, kind: str, mode: str) -> None:
     if found.st_uid != os.geteuid():
         raise StoreUnusable(f"{path} belongs to uid {found.st_uid}, and this is uid {os.geteuid()}")
     if found.st_mode & 0o077:
-        raise StoreUnusable(f"{path} can be reached by others: chmod {mode} it, after a look at who that was")
+        raise StoreUnusable(
+            f"{path} can be reached by others: name another, or make it {mode} if it is for this service alone"
+        )
 
 
 def other_owner(path: Path) -> tuple[Path, int] | None:

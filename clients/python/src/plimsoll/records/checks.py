@@ -1,4 +1,4 @@
-"""Does a record say what we sent and what we got? The numbers are those of docs/clients.md.
+"""Does a record say what we sent and what we got? The numbers are those of docs/python-client.md.
 
 25 the version is the one this protocol requires     26 the request digest, recomputed from what was sent
 27 the result digest, recomputed from what came      28 provider, tier, environment, software, instance as stated
