@@ -32,7 +32,10 @@ def main(providers: Mapping[str, Factory], arguments: Sequence[str] | None = Non
         return _say("no_settings")
     except (KeyError, ValueError, TypeError):
         return _say("bad_settings")
-    asyncio.run(_serve(sock, provider, settings))
+    try:
+        asyncio.run(_serve(sock, provider, settings))
+    except Exception as failure:  # noqa: BLE001  # the log gets what kind of failure it was, never its text
+        return _say("crashed", kind=type(failure).__name__)
     return 0
 
 
@@ -54,6 +57,7 @@ async def _serve(sock: socket.socket, provider: Provider, settings: Mapping[str,
     from providers.host.server import Host, slots_of  # noqa: PLC0415
     from providers.host.wall import Wall  # noqa: PLC0415
 
+    asyncio.get_running_loop().set_exception_handler(_unhandled)
     wall = Wall(
         settings["provider"],
         provider,
@@ -64,9 +68,13 @@ async def _serve(sock: socket.socket, provider: Provider, settings: Mapping[str,
     await host.serve(lambda on_frame: Wire(sock, on_frame))
 
 
-def _say(code: str) -> int:
-    """One log line; only a code, never what was wrong with which value."""
-    sys.stderr.write(json.dumps({"event": "provider-failed", "code": code}) + "\n")
+def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    _say("unhandled", kind=type(context.get("exception")).__name__)
+
+
+def _say(code: str, **more: str) -> int:
+    """One log line; only codes, never what was wrong with which value."""
+    sys.stderr.write(json.dumps({"event": "provider-failed", "code": code, **more}) + "\n")
     return 1
 
 

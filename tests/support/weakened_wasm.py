@@ -65,7 +65,7 @@ def _output_cap() -> None:
 def _deadline() -> None:
     from providers.wasm.ticker import Ticker  # noqa: PLC0415
 
-    Ticker.arm = lambda *_: None  # type: ignore[method-assign,misc]
+    Ticker.arm = lambda *_: None  # type: ignore[method-assign]
 
 
 def _randomness() -> None:

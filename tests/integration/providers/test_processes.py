@@ -1,8 +1,11 @@
 """A provider is a process: started with nothing, missed when it dies, started again afresh, and surely ended."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -116,6 +119,34 @@ async def test_a_debuggable_process_serves_only_in_insecure_mode(subject: Subjec
     async with running(subject, place, debug_dumpable=True, insecure=True) as supervisor:
         assert (await supervisor.worker.info()).health is Health.SERVING
         assert (await run(supervisor.worker, subject.hello)).ended.exit_code == 0
+
+
+SERVICE = """
+import asyncio, json, sys
+from app.dispatch.supervisor import ProviderSupervisor, spawn
+
+async def main(process):
+    async with ProviderSupervisor(process) as supervisor:
+        await supervisor.wait_first_evidence(timeout_s=60)
+        print(supervisor.pid, flush=True)
+        await asyncio.sleep(60)
+
+name, settings, module = sys.argv[1:]
+asyncio.run(main(spawn(name, json.loads(settings), module=module)))
+"""
+
+
+def test_nothing_outlives_a_service_that_is_killed(subject: Subject, place: Path) -> None:
+    words = [subject.name, json.dumps({**subject.settings(place), "slots": 4}), subject.module]
+    service = subprocess.Popen([sys.executable, "-c", SERVICE, *words], stdout=subprocess.PIPE)
+    with service:
+        assert service.stdout
+        processes = family(int(service.stdout.readline()))
+        service.kill()
+    end = time.monotonic() + 5
+    while any(alive(pid) for pid in processes):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 # --- what only the test provider can do at will ---------------------------------------------------------------------------
