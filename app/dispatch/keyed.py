@@ -11,10 +11,10 @@ is worth depends on the state of its run only:
     not dispatched                admitted again under a new run id; the key moves with it in the same commit
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from app.dispatch.attempt import DATABASE_DOWN, Cancel, Render
+from app.dispatch.attempt import Cancel, Render
 from app.dispatch.dispatcher import Dispatcher, Live, Wish
 from app.identity import Caller, Scope
 from app.store.values import Keep, KeptRun, Key, KeyTaken, State, StoredRun, StoreError
@@ -32,6 +32,8 @@ _TRIES = 4
 CONFLICT = Refusal(
     Code.KEY_CONFLICT, "This Idempotency-Key came with another request before.", Reason.REQUEST
 )
+KEY_UNKNOWN = Refusal(Code.UNAVAILABLE, "The database cannot say whether this Idempotency-Key has a run.")
+"""Without a mark: it may have one."""
 BUSY_KEY = Refusal(Code.CAPACITY, "This Idempotency-Key is in use right now.", None, retry_after_s=1)
 
 
@@ -142,22 +144,23 @@ class Keeper:
             except KeyTaken:
                 continue
             except Refused as refused:
-                raise await self._unmarked_if_taken(caller, key, refused) from refused
+                return await self._taken_meanwhile(caller, key, refused)
         raise Refused(BUSY_KEY)
 
     async def _find(self, caller: Caller, key: Key | None) -> KeptRun | None:
         try:
             return await self.answers.by_key(caller.id, key.sha256) if key else None
         except StoreError as error:
-            # Unmarked: the key may have a run, and nobody can look.
-            raise Refused(replace(DATABASE_DOWN, reason=None)) from error
+            raise Refused(KEY_UNKNOWN) from error
 
-    async def _unmarked_if_taken(self, caller: Caller, key: Key | None, refused: Refused) -> Refused:
-        """A refusal as it is, unless another request took the key meanwhile: then its run is what counts."""
+    async def _taken_meanwhile(self, caller: Caller, key: Key | None, refused: Refused) -> Stored | Pending:
+        """A refusal as it is, unless another request took the key meanwhile: then its run is what counts. Raises Refused."""
         known = verdict(await self._find(caller, key), key.fingerprint if key else "")
         if isinstance(known, Again):
-            return refused
-        return Refused(known) if isinstance(known, Refusal) else Refused(BUSY_KEY)
+            raise refused
+        if isinstance(known, Refusal):
+            raise Refused(known) from refused
+        return known
 
     def _keep(self, key: Key | None, now_unix_ms: int, replaces: str | None) -> Keep:
         room = self.room

@@ -8,12 +8,16 @@ dispatched must not be in the file, and no run may be in it twice. Start it like
 The code of a run (kind `javascript`) is a list of words, one after the other:
 
     effect          append the run id to the file, durably (O_APPEND, fsync)
+    effect:LABEL    the same, and before it the label to the file `<effects>.labels`
     out:TEXT        print TEXT on stdout;  err:TEXT on stderr
-    sleep:MS        take that long
+    hex:DIGITS      print these bytes on stdout
+    fill:COUNT      print COUNT bytes on each stream, in chunks of 4 KiB; of each the cap is kept and the rest dropped
+    sleep:MS        take that long;  deaf:MS  the same, whether cancelled or not
     refuse          say, before Begun, that nothing started (NotStarted): the host refuses the ticket
+    refuse:NAME     the same, but only while the file `<effects>.NAME` exists
     die             exit this process at once, in the middle of whatever there is
     begin           say Begun; every word before it happens before the API hears of acceptance. Implied at the end and
-                    before `out`, `err`, `exit`, `break`
+                    before `out`, `err`, `hex`, `fill`, `exit`, `break`
     hang            never end (the host gives up `GRACE_S` after the run's timeout)
     freeze          SIGSTOP this process: the link falls silent, the socket stays open
     raise           raise inside the provider
@@ -40,6 +44,7 @@ from providers.main import main
 from providers.seam import Begun, Break, Findings, Finish, NotStarted, Observation, Order, Step
 
 SOFTWARE = "effect:v1"
+CHUNK = 4096
 
 
 class EffectProvider:
@@ -78,11 +83,19 @@ class EffectProvider:
         try:
             for word in [*order.payload.code.split(), "exit:0"]:
                 name, _, value = word.partition(":")
-                if not begun and name in {"begin", "out", "err", "exit", "break"}:
+                if not begun and name in {"begin", "out", "err", "hex", "fill", "exit", "break"}:
                     begun = True
                     yield Begun(f"effect:{os.urandom(16).hex()}")
                 if name in {"out", "err"}:
                     yield Out("stdout" if name == "out" else "stderr", value.encode()[: order.output_bytes])
+                elif name == "hex":
+                    yield Out("stdout", bytes.fromhex(value))
+                elif name == "fill":
+                    for at in range(0, min(int(value), order.output_bytes), CHUNK):
+                        size = min(CHUNK, min(int(value), order.output_bytes) - at)
+                        yield Out("stdout", b"o" * size)
+                        yield Out("stderr", b"e" * size)
+                        await asyncio.sleep(0)
                 elif name == "exit":
                     yield Finish(int(value or 0))
                     return
@@ -103,7 +116,11 @@ class EffectProvider:
             case "begin":
                 pass
             case "effect":
+                if value:
+                    self._append(value, ".labels")
                 self._append(order.run_id)
+            case "deaf":
+                await asyncio.sleep(int(value) / 1000)
             case "sleep" | "hang":
                 try:
                     async with asyncio.timeout(int(value) / 1000 if name == "sleep" else None):
@@ -112,7 +129,8 @@ class EffectProvider:
                     return False
                 return True
             case "refuse":
-                raise NotStarted
+                if not value or self._effects.with_name(f"{self._effects.name}.{value}").exists():
+                    raise NotStarted
             case "die":
                 os._exit(7)
             case "freeze":
@@ -121,10 +139,11 @@ class EffectProvider:
                 raise RuntimeError(name)
         return False
 
-    def _append(self, run_id: str) -> None:
-        descriptor = os.open(self._effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    def _append(self, word: str, suffix: str = "") -> None:
+        file = self._effects.with_name(self._effects.name + suffix)
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, run_id.encode() + b"\n")
+            os.write(descriptor, word.encode() + b"\n")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
