@@ -39,13 +39,17 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One run for a provider. `tenant` is equal for runs that may share a sandbox's process."""
+    """One run for a provider. `tenant` is equal for runs that may share a sandbox's process.
+
+    With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end.
+    """
 
     run_id: str
     tenant: str
     payload: Payload
     timeout_ms: int
     output_bytes: int
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

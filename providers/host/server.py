@@ -7,6 +7,7 @@ A required fact that goes missing takes the tier to `none` at once.
 Frames (plimsoll/contract/frames.py), `n` numbers a question and its answers, bodies are contract values as JSON:
 
     API  -> host    reserve {n} Spec · start {n, run, secret} Job · query {n, run, void} · cancel {n, run} · drain {n}
+                    ping {n}: does it still answer
     host -> API     info {} WorkerInfo: pushed on every change, first of all with health `starting`
                     answer {n, free, shape: ticket|refusal|state|none}
                     event {n, free, shape: accepted|out|ended|broken|ticket_refused, stream?, cause?}
@@ -147,6 +148,8 @@ class Host:
                 self._draining = True
                 self._push()
                 self._answer(number, None)
+            case "ping":
+                self._answer(number, None)
             case _:
                 raise ValueError("unknown frame")
 
@@ -266,7 +269,7 @@ class Host:
         """Pass the provider's steps on. Raises NotStarted (only before `Begun`) and TimeoutError."""
         began_ns = 0
         cap = min(job.output_bytes, running.spec.output_bytes, self._provider.resources.output_bytes)
-        order = Order(job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap)
+        order = Order(job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream)
         async with asyncio.timeout(BEGIN_S) as guard, aclosing(self._provider.run(order)) as steps:  # type: ignore[type-var]
             async for step in steps:
                 if isinstance(step, Begun) is (running.accepted is not None):

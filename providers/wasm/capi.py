@@ -28,6 +28,15 @@ I64: Final = 1
 CALLBACK: Final = ctypes.CFUNCTYPE(
     ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
 )
+EPOCH_CALLBACK: Final = ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.POINTER(c.wasmtime_context_t),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_uint64),
+    ctypes.POINTER(c.wasmtime_update_deadline_kind_t),
+)
+"""(context, data, place for the number of epochs to go on, place for how to go on) -> 0 or the address of an error."""
+GO_ON: Final = 0
 _NO_FINALIZER: Final = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 
 
@@ -226,6 +235,13 @@ class Instance:
             raise CApiError(text)
         self._memory = self.export(MEMORY).memory
 
+    def at_epoch(self, callback: Handle) -> None:
+        """Ask `callback` (an `EPOCH_CALLBACK` that the caller keeps alive) at the end of an epoch, instead of a trap.
+
+        It runs on the guest's own thread, between two of the guest's instructions.
+        """
+        c.wasmtime_store_epoch_deadline_callback(self.store, callback, None, _NO_FINALIZER)
+
     def export(self, name: Handle) -> Handle:
         """What the instance exports under `name` (a buffer from `export_name`)."""
         found = c.wasmtime_extern_t()
@@ -286,6 +302,12 @@ def new_trap(message: bytes) -> int:
     """The address of a trap for a host function to return; wasmtime then owns it."""
     buffer = (ctypes.c_char * len(message)).from_buffer_copy(message)
     return ctypes.cast(c.wasmtime_trap_new(buffer, len(message)), ctypes.c_void_p).value or 0
+
+
+def new_error(message: bytes) -> int:
+    """The address of an error for an epoch callback to return; wasmtime then owns it."""
+    text = ctypes.create_string_buffer(message)
+    return ctypes.cast(c.wasmtime_error_new(text), ctypes.c_void_p).value or 0
 
 
 MEMORY: Final = export_name("memory")

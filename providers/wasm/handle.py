@@ -1,9 +1,10 @@
 """The host's end of one runner: hands it code, counts and judges what comes back, and kills it.
 
 The runner is not to be believed (S11). The host owns the deadline: at deadline + 100 ms it kills, whatever was said. It counts
-output itself. It takes an end only for the run that is going on, and "the deadline passed" only after it did. A frame that is
-too long, out of place, ill-formed or of another run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end
-this runner's own run, which then may have run.
+output itself, and takes small frames of it only of a watched run, one for each look there can have been. It takes an end only
+for the run that is going on, and "the deadline passed" only after it did. A frame that is too long, out of place, ill-formed
+or of another run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end this runner's own run, which then
+may have run.
 """
 
 import asyncio
@@ -13,13 +14,14 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final
 
 from plimsoll.contract.results import EXIT_CANCELLED, EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.worker import Out
 from providers.seam import Break, Finish, Meter, Stream
+from providers.wasm.capture import LOOK_NS
 from providers.wasm.forks import Forked
 from providers.wasm.protocol import (
     END,
@@ -56,11 +58,12 @@ class State(StrEnum):
 class Course:
     """One run on one runner: its steps as they come. Ends with exactly one `Finish` or `Break`."""
 
-    __slots__ = ("_meter", "_steps", "_waiter", "deadline_ns", "ended", "number")
+    __slots__ = ("_meter", "_next_look", "_steps", "_waiter", "deadline_ns", "ended", "number")
 
-    def __init__(self, number: int, deadline_ns: int, cap: int) -> None:
-        """Nothing has come yet."""
+    def __init__(self, number: int, deadline_ns: int, cap: int, watched_from: int | None = None) -> None:
+        """Nothing has come yet. `watched_from`: when a watched run was handed over."""
         self.number = number
+        self._next_look = None if watched_from is None else watched_from + LOOK_NS
         self.deadline_ns = deadline_ns
         self.ended = False
         self._meter = Meter(cap)
@@ -74,12 +77,21 @@ class Course:
             await self._waiter
         return self._steps.popleft()
 
-    def output(self, piece: Piece) -> bool:
-        """Count and keep one piece of output; whether it was a flood."""
-        stream = _STREAMS[piece[0]]
-        kept = self._meter.take(stream, piece[1])
-        if kept:
-            self._put(Out(stream, kept))
+    def looked(self) -> bool:
+        """Whether there can have been one look more than were counted."""
+        if self._next_look is None or time.monotonic_ns() < self._next_look:
+            return False
+        self._next_look += LOOK_NS
+        return True
+
+    def output(self, pieces: Iterable[Piece]) -> bool:
+        """Count and keep the output of one frame, stdout before stderr; whether it was a flood."""
+        parts: dict[int, list[bytes]] = {1: [], 2: []}
+        for number, data in pieces:
+            parts[number].append(data)
+        for number, stream in _STREAMS.items():
+            if kept := self._meter.take(stream, b"".join(parts[number])):
+                self._put(Out(stream, kept))
         return self._meter.flooded
 
     def finish(
@@ -142,12 +154,23 @@ class Runner:
 
     # --- a run ----------------------------------------------------------------------------------------------------
 
-    def begin(self, number: int, source: bytes, *, timeout_ms: int, memory_bytes: int, cap: int) -> Course:
+    def begin(
+        self,
+        number: int,
+        source: bytes,
+        *,
+        timeout_ms: int,
+        memory_bytes: int,
+        cap: int,
+        watched: bool = False,
+    ) -> Course:
         """Hand one program over; its deadline runs from now. Raises RunnerGone when not a byte of it left."""
         if self.state is not State.IDLE:
             raise RunnerGone
-        deadline_ns = time.monotonic_ns() + timeout_ms * 1_000_000
-        order = frame(Kind.RUN, number, RUN.pack(deadline_ns, memory_bytes, cap) + source)
+        now = time.monotonic_ns()
+        deadline_ns = now + timeout_ms * 1_000_000
+        kind = Kind.WATCH if watched else Kind.RUN
+        order = frame(kind, number, RUN.pack(deadline_ns, memory_bytes, cap) + source)
         try:
             sent = self._sock.send(order)
         except BlockingIOError:
@@ -157,7 +180,7 @@ class Runner:
             raise RunnerGone from failure
         self.runs += 1
         self.state = State.RUNNING
-        course = self.course = Course(number, deadline_ns, cap)
+        course = self.course = Course(number, deadline_ns, cap, now if watched else None)
         self._watch(self._loop.time() + timeout_ms / 1000 + KILL_GRACE_S)
         if sent < len(order):
             self._unsent = order[sent:]
@@ -216,7 +239,7 @@ class Runner:
         course = self.course
         if course is None or self.state is not State.RUNNING or number != course.number:
             raise ProtocolError("out of place")
-        if kind == Kind.OUT and len(payload) >= LEAST_OUT:
+        if kind == Kind.OUT and (len(payload) >= LEAST_OUT or course.looked()):
             self._output(course, payload)
         elif kind == Kind.END:
             self._end(course, payload)
@@ -224,11 +247,9 @@ class Runner:
             raise ProtocolError("kind")
 
     def _output(self, course: Course, payload: bytes) -> None:
-        for piece in pieces_of(memoryview(payload)):
-            if course.output(piece):
-                course.finish(EXIT_FLOOD)
-                self.kill("flood")
-                return
+        if course.output(pieces_of(memoryview(payload))):
+            course.finish(EXIT_FLOOD)
+            self.kill("flood")
 
     def _end(self, course: Course, payload: bytes) -> None:
         """Judge an end, then be free for the next run."""

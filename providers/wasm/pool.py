@@ -51,6 +51,8 @@ class Pool:
         self._runs_each = runs_each
         self._idle_s = idle_s
         self._all: set[Runner] = set()
+        self._coming = 0
+        """How many more are being forked."""
         self._ending: set[Runner] = set()
         self._fresh: list[Runner] = []
         self._idle: list[Runner] = []
@@ -118,7 +120,7 @@ class Pool:
 
     def _make_room(self) -> None:
         """Let the longest idle runner go when another would be one too many."""
-        while self._idle and len(self._all) >= self._most:
+        while self._idle and len(self._all) + self._coming >= self._most:
             self._idle[0].kill("replaced")
 
     async def _fork_surely(self) -> Runner:
@@ -131,7 +133,11 @@ class Pool:
 
     async def fork(self) -> Runner:
         """A new runner, confined and checked. Raises ForkFailed, RunnerGone, TimeoutError."""
-        runner = Runner(await self._forks.fork(), self._dead)
+        self._coming += 1
+        try:
+            runner = Runner(await self._forks.fork(), self._dead)
+        finally:
+            self._coming -= 1
         self._all.add(runner)
         try:
             async with asyncio.timeout(_HELLO_S):
@@ -164,7 +170,7 @@ class Pool:
             self._wanted.clear()
             self._trim()
             try:
-                while len(self._fresh) < self._spare and len(self._all) < self._most:
+                while len(self._fresh) < self._spare and len(self._all) + self._coming < self._most:
                     self._fresh.append(await self.fork())
             except (ForkFailed, RunnerGone, TimeoutError):
                 await asyncio.sleep(_PAUSE_S)

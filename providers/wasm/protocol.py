@@ -1,8 +1,9 @@
 """Frames between the host and one runner: `u32 length of the payload | u8 kind | u64 run number | payload`, big-endian.
 
     host -> runner   RUN    u64 deadline (monotonic ns) | u32 memory bytes | u32 output cap | source
+                     WATCH  the same, for a run whose output is wanted while it runs
     runner -> host   HELLO  JSON: what it found of its own confinement
-                     OUT    pieces: u8 stream (1, 2) | u32 length | bytes, …
+                     OUT    pieces: u8 stream (1, 2) | u32 length, not 0 | bytes, …
                      END    u8 ending | u8 exit code | u8 flags (1 stdout cut, 2 stderr cut) | pieces
 
 Small outputs come inside END, so a short run is one frame there and one back. No JSON and no objects on that path. Pure.
@@ -22,7 +23,8 @@ PIECE: Final = struct.Struct(">BI")
 MOST_TO_HOST: Final = 256 * 1024
 MOST_TO_RUNNER: Final = 1024 * 1024
 LEAST_OUT: Final = 12 * 1024
-"""A runner sends output on from here, and no OUT frame has a smaller payload: so one run can only send so many."""
+"""A runner sends output on from here, and no OUT frame has a smaller payload, except one for each look at a watched run,
+which are `capture.LOOK_NS` apart: so one run can only send so many."""
 
 ENDINGS: Final = ("finished", "deadline", "memory", "flood", "stack", "host_calls", "cancelled", "trap")
 """By number in END. Append only; the words are `vm.Ending`'s."""
@@ -37,6 +39,7 @@ class Kind(IntEnum):
     RUN = 2
     OUT = 3
     END = 4
+    WATCH = 5
 
 
 class ProtocolError(Exception):

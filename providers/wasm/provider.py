@@ -186,6 +186,7 @@ class WasmProvider:
                     timeout_ms=order.timeout_ms,
                     memory_bytes=self.resources.memory_mb * _MIB,
                     cap=order.output_bytes,
+                    watched=order.stream,
                 )
             except RunnerGone:
                 continue

@@ -33,6 +33,7 @@ from providers.wasm.protocol import (
 from providers.wasm.vm import THREAD_STACK_BYTES, Engine, VmLimits, VmResult
 
 _STANDARD: Final = (0, 1, 2)
+_ORDERS: Final = frozenset({int(Kind.RUN), int(Kind.WATCH)})
 _SEED_BYTES: Final = 8
 _CHUNK: Final = 32 * 1024
 _RLIMITS: Final = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16))
@@ -113,22 +114,21 @@ def _take_runs(sock: socket.socket, engine: Engine, confined: threading.Event) -
     try:
         confined.wait()
         while (order := _receive(sock)) is not None:
-            number, payload = order
-            sock.sendall(_run(sock, engine, number, payload))
+            sock.sendall(_run(sock, engine, *order))
         status = 0
     finally:
         os._exit(status)
 
 
-def _receive(sock: socket.socket) -> tuple[int, bytes] | None:
-    """One RUN frame; None at end of file."""
+def _receive(sock: socket.socket) -> tuple[int, int, bytes] | None:
+    """One RUN or WATCH frame: kind, number, payload; None at end of file."""
     data = sock.recv(_CHUNK)
     while len(data) < HEADER.size:
         if not data:
             return None
         data += sock.recv(_CHUNK)
     length, kind, number = HEADER.unpack_from(data)
-    if kind != Kind.RUN or length > MOST_TO_RUNNER:
+    if kind not in _ORDERS or length > MOST_TO_RUNNER:
         raise ProtocolError("order")
     parts, missing = [data[HEADER.size :]], HEADER.size + length - len(data)
     while missing > 0:
@@ -137,10 +137,10 @@ def _receive(sock: socket.socket) -> tuple[int, bytes] | None:
             return None
         parts.append(part)
         missing -= len(part)
-    return number, b"".join(parts)
+    return kind, number, b"".join(parts)
 
 
-def _run(sock: socket.socket, engine: Engine, number: int, payload: bytes) -> bytes:
+def _run(sock: socket.socket, engine: Engine, kind: int, number: int, payload: bytes) -> bytes:
     """Run one order; the END frame."""
     deadline_ns, memory_bytes, cap = RUN.unpack_from(payload)
     output = _Output(sock, number)
@@ -151,6 +151,7 @@ def _run(sock: socket.socket, engine: Engine, number: int, payload: bytes) -> by
         seed=os.urandom(_SEED_BYTES),
         limits=limits,
         on_output=output.take,
+        on_look=output.send if kind == Kind.WATCH else None,
     )
     return frame(Kind.END, number, _end(result) + pieces_bytes(output.waiting))
 
@@ -177,7 +178,11 @@ class _Output:
     def take(self, stream: int, data: bytes) -> bool:
         self.waiting.append((stream, data))
         self._bytes += len(data)
-        if self._bytes >= LEAST_OUT:
+        return self.send() if self._bytes >= LEAST_OUT else True
+
+    def send(self) -> bool:
+        """Send on what waits, if anything does."""
+        if self.waiting:
             self._sock.sendall(frame(Kind.OUT, self._number, pieces_bytes(self.waiting)))
             self.waiting, self._bytes = [], 0
         return True

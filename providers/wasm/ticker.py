@@ -1,4 +1,4 @@
-"""The deadline thread: interrupts a run at its deadline, within a tick.
+"""The deadline thread: interrupts a run at its deadline, within a tick, and a watched run now and then before.
 
 Idle costs nothing: a ticker that has seen no run for a while sleeps until the next one. It compares clocks instead of counting
 ticks, so ticks that come late do not add up. Start it after the last fork; a fork leaves it behind.
@@ -19,13 +19,15 @@ _IDLE_TICKS: Final = 20
 
 
 class Ticker:
-    """Calls `interrupt` once every tick from the deadline of the armed run until it is disarmed."""
+    """Calls `interrupt` once every tick from the deadline of the armed run until it is disarmed, and before if asked to."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._deadline: int | None = None
+        self._every = 0
+        self._next = 0
         self._parked = False
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -43,10 +45,14 @@ class Ticker:
         self._thread = threading.Thread(target=self._loop, name="wasm-ticker", daemon=True)
         self._thread.start()
 
-    def arm(self, deadline_ns: int) -> None:
-        """Interrupt at `deadline_ns` on `time.monotonic_ns`. The store's own deadline must be the next epoch."""
+    def arm(self, deadline_ns: int, every_ns: int = 0) -> None:
+        """Interrupt at `deadline_ns` on `time.monotonic_ns`; before it at least `every_ns` apart, never if that is 0.
+
+        The store's own deadline must be the next epoch.
+        """
         with self._lock:
-            self._deadline = deadline_ns
+            self._deadline, self._every = deadline_ns, every_ns
+            self._next = time.monotonic_ns() + every_ns if every_ns else deadline_ns
             if self._parked:
                 self._parked = False
                 self._wake.set()
@@ -79,6 +85,8 @@ class Ticker:
             if self._deadline is None:
                 self._parked = idle >= _IDLE_TICKS and not self._closing
                 return 0 if self._parked else idle + 1
-            if time.monotonic_ns() >= self._deadline:
+            now = time.monotonic_ns()
+            if now >= self._next or now >= self._deadline:
+                self._next = now + self._every
                 self._interrupt()
             return 0

@@ -29,7 +29,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from providers.wasm import capi
-from providers.wasm.capture import LEAST_CHARGE, Stream
+from providers.wasm.capture import LEAST_CHARGE, LOOK_NS, Stream
 from providers.wasm.guest import GuestRefused
 from providers.wasm.ticker import Ticker
 
@@ -47,6 +47,11 @@ STDERR: Final = 2
 OnOutput: TypeAlias = Callable[[int, bytes], bool]
 """Called with (`STDOUT` or `STDERR`, bytes), in each stream's order and only with bytes that are kept: as they leave
 the guest, about every 16 KiB, and for the rest at the end, before `run` returns. False, or an exception, ends the run
+as cancelled."""
+
+OnLook: TypeAlias = Callable[[], bool]
+"""Makes a run a watched one: its output is fetched from the guest about every `LOOK_NS`, whatever the guest is doing. Called
+after each such look, when `on_output` was given what is new: stdout first, then stderr. False, or an exception, ends the run
 as cancelled."""
 
 
@@ -175,26 +180,45 @@ class _Layout:
     stream_bytes: int
     source_bytes: int
     least_memory: int
+    streams: tuple[int, int]
+    source: int
 
-    def stream(self, index: int) -> int:
-        return self.io + ctypes.sizeof(_Io) + index * self.stream_bytes
-
-    @property
-    def source(self) -> int:
-        return self.stream(2)
+    @classmethod
+    def of(cls, io: int, stream_bytes: int, source_bytes: int, least_memory: int) -> Self:
+        """The streams follow the head, the source follows them."""
+        first, second, source = (io + ctypes.sizeof(_Io) + index * stream_bytes for index in range(3))
+        return cls(io, stream_bytes, source_bytes, least_memory, (first, second), source)
 
 
 class _Run:
     """The host's side of one run: what host calls may touch. They report by `stop` and never raise."""
 
-    __slots__ = ("_calls", "_deadline_ns", "_limits", "_on_output", "_vm", "streams", "verdict")
+    __slots__ = (
+        "_calls",
+        "_layout",
+        "_limits",
+        "_on_look",
+        "_on_output",
+        "_vm",
+        "deadline_ns",
+        "streams",
+        "verdict",
+    )
 
     def __init__(
-        self, vm: capi.Instance, limits: VmLimits, deadline_ns: int, on_output: OnOutput | None
+        self,
+        vm: capi.Instance,
+        layout: _Layout,
+        limits: VmLimits,
+        deadline_ns: int,
+        on_output: OnOutput | None,
+        on_look: OnLook | None,
     ) -> None:
         self._vm = vm
+        self._layout = layout
+        self._on_look = on_look
         self._limits = limits
-        self._deadline_ns = deadline_ns
+        self.deadline_ns = deadline_ns
         self._on_output = on_output
         self._calls = 0
         self.streams = (
@@ -202,6 +226,10 @@ class _Run:
             Stream(limits.output_cap_bytes, limits.flood_factor),
         )
         self.verdict: Ending | None = None
+
+    @property
+    def watched(self) -> bool:
+        return self._on_look is not None
 
     def stop(self, verdict: Ending) -> None:
         """Note why the run ends; the first reason stands."""
@@ -216,7 +244,7 @@ class _Run:
     def pace(self) -> None:
         """Slow a program that waits by reading the clock, so that its budget of host calls lasts for the longest deadline."""
         if self._calls > _PATIENT_CALLS:
-            left = (self._deadline_ns - time.monotonic_ns()) / 1e9
+            left = (self.deadline_ns - time.monotonic_ns()) / 1e9
             time.sleep(max(0.0, min(_PAUSE_SECONDS, left)))
 
     def flush(self, number: int, address: int, length: int) -> bool:
@@ -231,11 +259,34 @@ class _Run:
     def take(self, number: int, place: int, length: int, *, charge: int | None = None) -> None:
         """Keep the head of `length` bytes at `place` in this process, hand it on, and watch for a flood."""
         stream = self.streams[number - 1]
-        head = ctypes.string_at(place, stream.room_for(length))
+        head = ctypes.string_at(place + stream.ahead, stream.room_for(length))
         stream.add(head, length, charge=charge)
         if stream.flooded:
             self.stop(Ending.FLOOD)
         self.hand_on(number, head)
+
+    def look(self) -> None:
+        """The guest was stopped at the end of an epoch: its time is over, or what it has printed since is handed on."""
+        if time.monotonic_ns() >= self.deadline_ns:
+            self.stop(Ending.DEADLINE)
+            return
+        base, _ = self._vm.memory()
+        for number, place, length in self.waiting(base):
+            stream = self.streams[number - 1]
+            part = ctypes.string_at(place + stream.ahead, stream.room_for(length))
+            stream.take_ahead(part)
+            self.hand_on(number, part)
+        self.tell(self._on_look)
+
+    def waiting(self, base: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """(stream, place in this process, length) of what is in the guest's buffers, whatever the guest says of them.
+
+        The memory is never smaller than when the buffers were found inside it.
+        """
+        layout = self._layout
+        (first, second), most = layout.streams, layout.stream_bytes
+        out, err = _Io.from_address(base + layout.io).length
+        return (STDOUT, base + first, min(out, most)), (STDERR, base + second, min(err, most))
 
     def say(self, words: bytes) -> None:
         """Add words of ours to stderr, under the same cap."""
@@ -245,10 +296,15 @@ class _Run:
         self.hand_on(STDERR, head)
 
     def hand_on(self, number: int, head: bytes) -> None:
-        if self._on_output is None or not head or self.verdict is Ending.CANCELLED:
+        if head and self._on_output is not None:
+            self.tell(self._on_output, number, head)
+
+    def tell(self, receiver: Callable[..., bool] | None, *what: object) -> None:
+        """Call a callback of the caller's, until one says that no more is wanted."""
+        if receiver is None or self.verdict is Ending.CANCELLED:
             return
         try:
-            wanted = self._on_output(number, head)
+            wanted = receiver(*what)
         except Exception:  # noqa: BLE001  whatever it was, the receiver is gone, and a host call must not raise
             wanted = False
         if not wanted:
@@ -270,6 +326,7 @@ class Engine:
         self._engine = config.new_engine()
         self._module = capi.deserialize(self._engine, code)
         self._ticker = Ticker(lambda: capi.increment_epoch(self._engine))
+        self._at_epoch = capi.EPOCH_CALLBACK(self._epoch_over)
         self._callbacks = {name: capi.CALLBACK(getattr(self, f"_host_{name}")) for name in _SIGNATURES}
         self._pre = self._link()
         self._layout = self._probe()
@@ -296,10 +353,12 @@ class Engine:
         seed: bytes,
         limits: VmLimits | None = None,
         on_output: OnOutput | None = None,
+        on_look: OnLook | None = None,
     ) -> VmResult:
         """Run `source` (JavaScript in UTF-8) in a fresh VM until `deadline_ns` on `time.monotonic_ns`.
 
         `seed`: 8 bytes from the system's source of randomness, for `Math.random`. `limits` defaults to `VmLimits()`.
+        The result is the same with `on_look` and without.
         """
         limits = VmLimits() if limits is None else limits
         self._check(seed, limits)
@@ -307,8 +366,10 @@ class Engine:
             raise RuntimeError("an engine runs one program at a time")
         try:
             with capi.instance(self._engine, self._pre, limits.memory_bytes) as vm:
-                self._run = _Run(vm, limits, deadline_ns, on_output)
-                return self._execute(vm, self._run, source, deadline_ns, seed)
+                self._run = _Run(vm, self._layout, limits, deadline_ns, on_output, on_look)
+                if on_look is not None:
+                    vm.at_epoch(self._at_epoch)
+                return self._execute(vm, self._run, source, seed)
         finally:
             self._run = None
             self._busy.release()
@@ -353,7 +414,7 @@ class Engine:
             if trap is not None or not 0 < address <= size - ctypes.sizeof(_Io):
                 raise GuestRefused("the guest does not say where its buffers are")
             head = _Io.from_address(base + address)
-            layout = _Layout(address, head.stream_bytes, head.source_bytes, size)
+            layout = _Layout.of(address, head.stream_bytes, head.source_bytes, size)
             if layout.source + layout.source_bytes >= size:
                 raise GuestRefused("the guest's buffers are outside its memory")
             return layout
@@ -368,12 +429,10 @@ class Engine:
         if not self._layout.least_memory <= limits.memory_bytes <= self._config.memory_bytes:
             raise ValueError("memory_bytes is out of the engine's bounds")
 
-    def _execute(
-        self, vm: capi.Instance, run: _Run, source: bytes, deadline_ns: int, seed: bytes
-    ) -> VmResult:
-        if time.monotonic_ns() >= deadline_ns:
+    def _execute(self, vm: capi.Instance, run: _Run, source: bytes, seed: bytes) -> VmResult:
+        if time.monotonic_ns() >= run.deadline_ns:
             return run.result(Ending.DEADLINE, EXIT_CODES[Ending.DEADLINE])
-        self._ticker.arm(deadline_ns)
+        self._ticker.arm(run.deadline_ns, LOOK_NS if run.watched else 0)
         try:
             status, trap = self._enter(vm, source, int.from_bytes(seed, "little", signed=True))
         finally:
@@ -399,11 +458,10 @@ class Engine:
     def _conclude(self, vm: capi.Instance, run: _Run, status: int, trap: int | None) -> VmResult:
         """Collect what is still in the guest's buffers, then decide the ending. A trap leaves both readable."""
         base, _ = vm.memory()
-        head = _Io.from_address(base + self._layout.io)
-        failed = bool(head.out_of_memory)
-        for index in (0, 1):
-            length = min(head.length[index], self._layout.stream_bytes)
-            run.take(index + 1, base + self._layout.stream(index), length)
+        failed = bool(_Io.from_address(base + self._layout.io).out_of_memory)
+        for number, place, length in run.waiting(base):
+            if length:
+                run.take(number, place, length)
         ending = run.verdict or _ending(status, trap, allocation_failed=failed)
         if ending in _LAST_WORDS:
             run.say(_LAST_WORDS[ending])
@@ -423,6 +481,18 @@ class Engine:
         except BaseException:  # noqa: BLE001  an exception here would be lost, and the run would go on
             run.stop(Ending.TRAP)
         return 0 if run.verdict is None else capi.new_trap(b"stopped")
+
+    def _epoch_over(self, _context: object, _data: object, epochs: Any, how: Any) -> int:
+        """Say whether the guest of a watched run may go on."""
+        run = self._run
+        if run is None:
+            return capi.new_error(b"no run")
+        try:
+            run.look()
+            epochs[0], how[0] = 1, capi.GO_ON
+        except BaseException:  # noqa: BLE001  as in a host call
+            run.stop(Ending.TRAP)
+        return 0 if run.verdict is None else capi.new_error(b"stopped")
 
     def _host_flush(self, _env: int, _caller: int, raw: int, _count: int) -> int:
         def action(run: _Run) -> None:

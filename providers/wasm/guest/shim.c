@@ -24,7 +24,7 @@ enum { EXIT_OK = 0, EXIT_UNCAUGHT = 1, EXIT_UNSETTLED = 13, EXIT_MEMORY = 137 };
 /* Read by the host by position: append only, and change providers/wasm/vm.py with it. */
 static struct {
     uint32_t out_of_memory; /* an allocation has failed in this run */
-    uint32_t length[2];     /* bytes waiting in stream[i] */
+    uint32_t length[2];     /* bytes waiting in stream[i], which the host may read between any two instructions */
     uint32_t stream_bytes, source_bytes;
     char stream[2][STREAM_BYTES];
     char source[SOURCE_BYTES + 1]; /* the parser reads one byte past the end */
@@ -49,10 +49,14 @@ static size_t guest_usable(const void *block) { return malloc_usable_size((void 
 
 /* -- output ------------------------------------------------------------------------------------------------------- */
 
+/* `length` never says more than was written: bytes before their length, an empty length before new bytes. */
+#define IN_THIS_ORDER() __atomic_signal_fence(__ATOMIC_ACQ_REL)
+
 static void flush_stream(int index)
 {
     if (io.length[index] && host_flush(index + 1, io.stream[index], (int)io.length[index])) muted[index] = true;
     io.length[index] = 0;
+    IN_THIS_ORDER();
 }
 
 /* A muted stream is still counted, so that the host can end a flood, but no longer copied. */
@@ -61,6 +65,7 @@ static void put(int index, const char *bytes, size_t length)
     while (length) {
         size_t room = STREAM_BYTES - io.length[index], part = length < room ? length : room;
         if (!muted[index]) memcpy(io.stream[index] + io.length[index], bytes, part);
+        IN_THIS_ORDER();
         io.length[index] += part;
         bytes += part;
         length -= part;

@@ -19,6 +19,7 @@ PINNED = {
     "wasm_valtype_new": "c_ubyte -> POINTER(wasm_valtype_t)",
     "wasmtime_context_set_epoch_deadline": "POINTER(wasmtime_context), c_ulong -> None",
     "wasmtime_engine_increment_epoch": "POINTER(wasm_engine_t) -> None",
+    "wasmtime_error_new": "POINTER(c_char) -> POINTER(wasmtime_error)",
     "wasmtime_error_message": "POINTER(wasmtime_error), POINTER(wasm_byte_vec_t) -> None",
     "wasmtime_func_call_unchecked": (
         "POINTER(wasmtime_context), POINTER(wasmtime_func), POINTER(wasmtime_val_raw), c_ulong, "
@@ -45,6 +46,9 @@ PINNED = {
     "wasmtime_module_deserialize": (
         "POINTER(wasm_engine_t), POINTER(c_ubyte), c_ulong, POINTER(POINTER(wasmtime_module)) "
         "-> POINTER(wasmtime_error)"
+    ),
+    "wasmtime_store_epoch_deadline_callback": (
+        "POINTER(wasmtime_store), CFunctionType, c_void_p, CFunctionType -> None"
     ),
     "wasmtime_store_limiter": "POINTER(wasmtime_store), c_long, c_long, c_long, c_long, c_long -> None",
     "wasmtime_store_new": "POINTER(wasm_engine_t), c_void_p, CFunctionType -> POINTER(wasmtime_store)",
@@ -77,6 +81,10 @@ def test_wasmtime_is_the_version_that_was_measured() -> None:
 
 def test_a_raw_value_has_the_width_that_host_calls_assume() -> None:
     assert ctypes.sizeof(bindings.wasmtime_val_raw_t) == 16
+
+
+def test_an_epoch_callback_has_the_shape_that_wasmtime_calls() -> None:
+    assert capi.EPOCH_CALLBACK is bindings._wasmtime_store_epoch_deadline_callback.argtypes[1]
 
 
 def test_our_trap_codes_are_wasmtimes() -> None:

@@ -1,6 +1,8 @@
 """Output bookkeeping, without a guest."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from providers.wasm.capture import LEAST_CHARGE, Stream
 
@@ -44,3 +46,40 @@ def test_nothing_is_kept_by_a_cap_of_zero() -> None:
     assert stream.full
     deliver(stream, b"x")
     assert (stream.kept, stream.truncated, stream.flooded) == (b"", True, True)
+
+
+def look(stream: Stream, buffer: bytes) -> bytes:
+    part = buffer[stream.ahead :][: stream.room_for(len(buffer))]
+    stream.take_ahead(part)
+    return part
+
+
+deliveries = st.lists(
+    st.tuples(st.binary(max_size=12), st.lists(st.integers(0, 12), max_size=3)), max_size=12
+)
+
+
+@given(deliveries, st.integers(0, 20), st.integers(1, 4))
+def test_looking_ahead_changes_nothing_about_the_result(
+    made: list[tuple[bytes, list[int]]], cap: int, factor: int
+) -> None:
+    plain, watched = Stream(cap, factor), Stream(cap, factor)
+    handed = b""
+    for data, looks in made:
+        deliver(plain, data)
+        for filled in sorted(looks):
+            handed += look(watched, data[:filled])
+        head = data[watched.ahead :][: watched.room_for(len(data))]
+        watched.add(head, len(data))
+        handed += head
+        assert (watched.kept, watched.truncated) == (plain.kept, plain.truncated)
+        assert (watched.flooded, watched.full) == (plain.flooded, plain.full)
+    assert handed == watched.kept
+
+
+def test_a_delivery_smaller_than_what_was_taken_ahead_brings_nothing() -> None:
+    stream = Stream(cap=100, flood_factor=16)
+    look(stream, b"0123456789")
+    assert stream.room_for(4) == 0
+    stream.add(b"", 4)
+    assert (stream.kept, stream.truncated, stream.ahead) == (b"0123456789", False, 0)

@@ -48,6 +48,26 @@ def test_it_goes_on_interrupting_until_the_run_is_disarmed(ticker: Ticker, inter
     assert len(interrupts) == count
 
 
+def test_a_watched_run_is_interrupted_before_its_deadline_too_but_not_more_often_than_asked(
+    ticker: Ticker, interrupts: list[int]
+) -> None:
+    ticker.start()
+    began, every = time.monotonic_ns(), 20_000_000
+    ticker.arm(began + 10**10, every)
+    _until(lambda: len(interrupts) >= 4)
+    ticker.disarm()
+    assert all(at >= began + (n + 1) * every for n, at in enumerate(interrupts))
+
+
+def test_a_watched_runs_deadline_is_as_sharp_as_any(ticker: Ticker, interrupts: list[int]) -> None:
+    ticker.start()
+    deadline = time.monotonic_ns() + 30_000_000
+    ticker.arm(deadline, 10**9)
+    _until(lambda: bool(interrupts))
+    assert interrupts[0] >= deadline
+    _until(lambda: len(interrupts) >= 3)
+
+
 def test_an_idle_ticker_sleeps_and_the_next_run_wakes_it(ticker: Ticker, interrupts: list[int]) -> None:
     ticker.start()
     for _ in range(2):
