@@ -2,7 +2,8 @@
 
 What its errors prove:
 
-1. `NotSent`: the link was down, or went down before a byte of the start frame was handed to the socket. Nothing ran.
+1. `NotSent`: the link was down, or went down before a byte of the start frame was handed to the socket. Nothing ran. Raised by
+   the call of `start`, or by the iteration when the frame waited behind others and the link was lost before its turn.
 2. `TicketRefused`: the host's own table refused the ticket, as its first word on that start. Nothing ran. The argument is
    the host's stable code (`unknown`, `expired`, `isolation`, `unavailable`, `mismatch`, `not_started`).
 3. `WorkerLost`: everything else (end of file, another boot, silence past a deadline, a broken frame). May have run.
@@ -17,6 +18,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from app.dispatch.channel import Channel, ChannelFull
 from plimsoll.contract import codec, frames
@@ -52,9 +54,12 @@ ANSWERS: Final[Mapping[str, Any]] = {
 class _Run:
     """One started run as this side sees it: its events as they come, and how much output may still come."""
 
-    def __init__(self, position: int, output_bytes: int) -> None:
-        self.position = position
-        self.room = 2 * output_bytes
+    def __init__(self, channel: Channel, job: Job, due: float) -> None:
+        self.channel = channel
+        self.position = channel.queued
+        self.job = job
+        self.due = due
+        self.room = 2 * job.output_bytes
         self.events: asyncio.Queue[Event | TicketRefused | None] = asyncio.Queue()
 
 
@@ -68,7 +73,7 @@ class WorkerLink:
         accept_s: float = 20.0,
         grace_s: float = 10.0,
     ) -> None:
-        """`rpc_s` bounds reserve, query, cancel; `accept_s` the wait for `Accepted`; `grace_s` is added to a run's timeout."""
+        """`rpc_s` bounds every question; `accept_s` the wait for `Accepted`; `grace_s` is added to a run's timeout."""
         self._rpc_s = rpc_s
         self._accept_s = accept_s
         self._grace_s = grace_s
@@ -78,7 +83,8 @@ class WorkerLink:
         self._channel: Channel | None = None
         self._info: WorkerInfo | None = None
         self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._runs: dict[int, _Run] = {}
+        # A run is here as long as somebody holds its iterator, whether or not it is ever iterated to its end.
+        self._runs: WeakValueDictionary[int, _Run] = WeakValueDictionary()
 
     # --- connection -----------------------------------------------------------------------------------------------
 
@@ -137,54 +143,61 @@ class WorkerLink:
         """End a running run or void its ticket. Raises WorkerLost."""
         await self._call({"op": "cancel", "run": run_id})
 
+    async def answers(self) -> bool:
+        """Whether the process still answers. One that has not yet said who it is need not."""
+        try:
+            await self._call({"op": "ping"})
+        except WorkerLost:
+            return self._info is None
+        return True
+
     async def drain(self) -> None:
         """Take no new work; running runs go on. Raises WorkerLost."""
         await self._call({"op": "drain"})
 
-    async def start(self, ticket: Ticket, job: Job) -> AsyncIterator[Event]:
-        """Spend the ticket on the first step of the iteration. Raises NotSent, TicketRefused, WorkerLost."""
+    def start(self, ticket: Ticket, job: Job) -> AsyncIterator[Event]:
+        """Spend the ticket: the code is handed over when this returns, and nothing is when it raises NotSent.
+
+        The iterator raises TicketRefused, WorkerLost, and NotSent when the link was lost before a byte left.
+        """
         channel, number = self._channel_of(ticket), next(self._numbers)
         header = {"op": "start", "n": number, "run": ticket.run_id, "secret": ticket.secret}
         frame = frames.encode(header, codec.dumps(job))
-        run = self._runs[number] = _Run(channel.queued, job.output_bytes)
+        due = asyncio.get_running_loop().time() + self._accept_s
+        run = self._runs[number] = _Run(channel, job, due)
         try:
-            try:
-                channel.send(frame)
-            except ChannelFull as full:
-                raise NotSent("outgoing buffer full") from full
-            async for event in self._events(channel, run, job):
-                yield event
-        finally:
-            del self._runs[number]
+            channel.send(frame)
+        except ChannelFull as full:
+            raise NotSent("outgoing buffer full") from full
+        return self._events(run)
 
-    async def _events(self, channel: Channel, run: _Run, job: Job) -> AsyncIterator[Event]:
+    async def _events(self, run: _Run) -> AsyncIterator[Event]:
         """The run's events in order. The end is due by its timeout plus the grace, counted from `Accepted`."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + self._accept_s
         accepted = False
         while True:
-            event = await self._next(channel, run, due)
+            event = await self._next(run)
             if isinstance(event, TicketRefused):
                 # Only as the first word: after `Accepted` nothing can turn a run into one that never ran.
                 raise WorkerLost("ticket refused after acceptance") if accepted else event
             if isinstance(event, Accepted) is accepted and not isinstance(event, Broken):
-                channel.close()
+                run.channel.close()
                 raise WorkerLost("event out of order")
             if not accepted:
-                accepted, due = True, loop.time() + job.timeout_ms / 1000 + self._grace_s
+                accepted = True
+                run.due = asyncio.get_running_loop().time() + run.job.timeout_ms / 1000 + self._grace_s
             yield event
             if isinstance(event, Ended | Broken):
                 return
 
-    async def _next(self, channel: Channel, run: _Run, due: float) -> Event | TicketRefused:
+    async def _next(self, run: _Run) -> Event | TicketRefused:
         try:
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(run.due):
                 event = await run.events.get()
         except TimeoutError as silent:
             raise WorkerLost("silent after start") from silent
         if event is not None:
             return event
-        raise WorkerLost("link closed") if channel.has_left(run.position) else NotSent("link closed")
+        raise WorkerLost("link closed") if run.channel.has_left(run.position) else NotSent("link closed")
 
     def _channel_of(self, ticket: Ticket) -> Channel:
         if self._channel is None or self._info is None:

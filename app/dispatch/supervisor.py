@@ -10,12 +10,15 @@ a process group of its own; the settings are the first frame. `ProviderSuperviso
         ticket = await wasm.worker.reserve(spec)
 
 A provider that dies is started again as a fresh exec, after a pause that doubles from 0.1 to 5 s; that is a new boot with new
-tickets, and `worker` stays the same object. Leaving the block closes the socket, on which the provider ends by itself; then
+tickets, and `worker` stays the same object. A provider that stops answering is as good as dead: after two questions without
+an answer in time its whole group is killed. Leaving the block closes the socket, on which the provider ends by itself; then
 SIGTERM, then SIGKILL for its whole process group.
 """
 
 import asyncio
 import contextlib
+import logging
+import math
 import os
 import signal
 import socket
@@ -27,6 +30,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from app.dispatch.link import WorkerLink
+from app.log import event, logger
 from plimsoll.contract import frames
 from plimsoll.contract.worker import Health, WorkerInfo
 
@@ -34,6 +38,11 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _STABLE_S = 30.0
 """A provider that lived this long starts again after the shortest pause."""
+PING_S = 3.0
+"""How long after one answer a provider is asked whether it still answers."""
+_MISSES = 2
+_START_S = 60.0
+"""How long a process may take to its first word."""
 _STEP_S = 1.5
 """How long each step of ending a process may take."""
 
@@ -54,13 +63,15 @@ class ProviderProcess:
         return self.popen.pid
 
     def end(self) -> None:
-        """End it at once and wait for it, synchronously."""
+        """End it at once and wait for it, synchronously. Does nothing when it was waited for already."""
         self.sock.close()
         self.kill_group()
         self.popen.wait()
 
     def kill_group(self) -> None:
-        """SIGKILL for what is left of its group. Only before it was waited for: until then its id is not reused."""
+        """SIGKILL for what is left of its group. Not once it was waited for: from then on its id may be another's."""
+        if self.popen.returncode is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -103,7 +114,9 @@ class ProviderSupervisor:
     `latest` is the last word on its first or a later evidence, None before the first; it outlives a process (see `away`).
     """
 
-    def __init__(self, process: ProviderProcess, *, link: WorkerLink | None = None) -> None:
+    def __init__(
+        self, process: ProviderProcess, *, link: WorkerLink | None = None, ping_s: float = PING_S
+    ) -> None:
         """Take over `process`. `link` may bring other deadlines; it must be fresh."""
         self.provider = process.name
         self.latest: WorkerInfo | None = None
@@ -114,7 +127,9 @@ class ProviderSupervisor:
         self._process = process
         self._down = asyncio.Event()
         self._evidence = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._ping_s = ping_s
+        self._attached_at = math.inf
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @property
     def pid(self) -> int:
@@ -140,17 +155,20 @@ class ProviderSupervisor:
 
     async def __aenter__(self) -> Self:
         """Attach the link and start watching."""
-        self.worker.attach(self._process.sock)
-        self._task = asyncio.create_task(self._watch(), name=f"provider-{self.provider}")
+        self._attach()
+        self._tasks = (
+            asyncio.create_task(self._watch(), name=f"provider-{self.provider}"),
+            asyncio.create_task(self._ping(), name=f"provider-{self.provider}-ping"),
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop watching, then end the process; nothing of it is left afterwards."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.worker.detach()
         await _end(self._process)
 
@@ -176,7 +194,30 @@ class ProviderSupervisor:
             self._down.set()  # no process or descriptor to be had: again after the next pause
             return
         self.restarts += 1
+        self._attach()
+
+    def _attach(self) -> None:
+        self._attached_at = asyncio.get_running_loop().time()
         self.worker.attach(self._process.sock)
+
+    async def _ping(self) -> None:
+        """A process that is there and does not answer is killed, so that `_watch` starts afresh."""
+        misses = 0
+        while True:
+            await asyncio.sleep(self._ping_s)
+            process = self._process
+            answered = await self.worker.answers() and not self._mute()
+            misses = 0 if answered or process is not self._process else misses + 1
+            if misses == _MISSES:
+                misses = 0
+                event(logger, "provider.silent", level=logging.ERROR, provider=self.provider)
+                process.kill_group()
+                self.worker.detach()
+
+    def _mute(self) -> bool:
+        """Whether the present process has not said a word in all this time."""
+        age_s = asyncio.get_running_loop().time() - self._attached_at
+        return self.worker.latest is None and age_s > _START_S
 
     def _informed(self, info: WorkerInfo) -> None:
         if info.health is not Health.STARTING:
@@ -184,6 +225,7 @@ class ProviderSupervisor:
             self._evidence.set()
 
     def _link_lost(self) -> None:
+        self._attached_at = math.inf
         self._evidence.set()
         self._down.set()
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.dispatch.link import WorkerLink
-from app.dispatch.supervisor import ProviderSupervisor, spawn
+from app.dispatch.supervisor import PING_S, ProviderSupervisor, spawn
 from plimsoll.contract.refusals import Code, Reason
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Health, NotSent, TicketRefused, WorkerLost
@@ -123,7 +123,7 @@ async def test_a_debuggable_process_serves_only_in_insecure_mode(subject: Subjec
 
 SERVICE = """
 import asyncio, json, sys
-from app.dispatch.supervisor import ProviderSupervisor, spawn
+from app.dispatch.supervisor import PING_S, ProviderSupervisor, spawn
 
 async def main(process):
     async with ProviderSupervisor(process) as supervisor:
@@ -153,10 +153,12 @@ def test_nothing_outlives_a_service_that_is_killed(subject: Subject, place: Path
 
 
 @asynccontextmanager
-async def effects(place: Path, link: WorkerLink | None = None, **settings: Any) -> AsyncIterator[Any]:
+async def effects(
+    place: Path, link: WorkerLink | None = None, *, ping_s: float = PING_S, **settings: Any
+) -> AsyncIterator[Any]:
     path = place / f"effects-{new_id()}"
     process = spawn("effect", {"effects": str(path), "slots": 4, **settings}, module=EFFECT)
-    async with ProviderSupervisor(process, link=link) as supervisor:
+    async with ProviderSupervisor(process, link=link, ping_s=ping_s) as supervisor:
         assert await supervisor.wait_first_evidence(timeout_s=20)
         yield supervisor, lambda: path.read_text().split() if path.exists() else [], path
 
@@ -215,6 +217,27 @@ async def test_a_provider_that_falls_silent_is_lost_within_the_deadline(place: P
             await supervisor.worker.reserve(spec())
 
 
+async def test_a_provider_that_stays_silent_is_killed_and_comes_back_by_itself(place: Path) -> None:
+    link = WorkerLink(rpc_s=0.3, accept_s=20)
+    async with effects(place, link, ping_s=0.2) as (supervisor, _, _):
+        before, processes = await supervisor.worker.info(), family(supervisor.pid)
+        wanted = spec()
+        ticket = await reserved(supervisor.worker, wanted)
+        with pytest.raises(WorkerLost, match="closed"):
+            await follow(supervisor.worker, ticket, job(wanted, "freeze"))
+        await eventually(lambda: not supervisor.away, within_s=20)
+        assert (await supervisor.worker.info()).boot_id != before.boot_id
+        assert (await run(supervisor.worker, "out:on")).stdout == b"on"
+        assert not any(alive(pid) for pid in processes)
+
+
+async def test_a_provider_that_answers_is_left_alone(place: Path) -> None:
+    async with effects(place, ping_s=0.02) as (supervisor, _, _):
+        before = supervisor.pid
+        assert (await run(supervisor.worker, "begin sleep:500 out:on")).stdout == b"on"
+        assert (supervisor.pid, supervisor.restarts) == (before, 0)
+
+
 async def test_a_missing_fact_stops_service_and_its_return_resumes_it(place: Path) -> None:
     async with effects(place, evidence_interval_s=0.1) as (supervisor, _, path):
         before = await supervisor.worker.info()
@@ -255,6 +278,18 @@ def test_a_process_can_be_ended_before_there_is_a_loop(place: Path) -> None:
     process = spawn("effect", {"effects": str(place / "none")}, module=EFFECT)
     process.end()
     assert not alive(process.pid)
+
+
+def test_a_process_that_was_waited_for_is_not_killed_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = spawn("effect", {"effects": str(place / "none")}, module=EFFECT)
+    process.end()
+    killed: list[int] = []  # by now the id may be another's
+    monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
+    process.end()
+    process.kill_group()
+    assert killed == []
 
 
 async def test_a_provider_has_an_empty_environment_and_only_its_socket(

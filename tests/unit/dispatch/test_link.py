@@ -224,6 +224,67 @@ async def test_a_full_buffer_refuses_the_whole_frame(
         await ends[0].query(RUN, void=True)
 
 
+# --- the moment of the handover -------------------------------------------------------------------------------------------
+
+
+async def test_the_code_is_handed_over_by_the_call_itself(ends: tuple[WorkerLink, Host]) -> None:
+    link, host = ends
+    events = link.start(TICKET, JOB)
+    assert (await host.read())["op"] == "start"  # and nobody has asked for an event yet
+    host.event(1, "accepted", ACCEPTED)
+    assert await anext(events) == ACCEPTED
+
+
+def test_without_a_process_the_call_itself_says_so() -> None:
+    with pytest.raises(NotSent):
+        WorkerLink().start(TICKET, JOB)
+
+
+async def test_a_full_buffer_is_said_by_the_call_itself(
+    ends: tuple[WorkerLink, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "MAX_QUEUED", 10)
+    with pytest.raises(NotSent):
+        ends[0].start(TICKET, JOB)
+
+
+async def test_a_loss_between_the_call_and_the_first_event_proves_nothing(
+    ends: tuple[WorkerLink, Host],
+) -> None:
+    link, host = ends
+    events = link.start(TICKET, JOB)
+    host.close()
+    await asyncio.sleep(0.01)
+    with pytest.raises(WorkerLost):
+        await anext(events)
+
+
+async def test_nothing_is_kept_for_a_run_that_nobody_follows(ends: tuple[WorkerLink, Host]) -> None:
+    link, host = ends
+    link.start(TICKET, JOB)  # never iterated
+    assert dict(link._runs) == {}
+    events = link.start(TICKET, JOB)
+    host.event(2, "accepted", ACCEPTED)
+    await anext(events)
+    assert list(link._runs) == [2]
+    await events.aclose()  # type: ignore[attr-defined]
+    del events
+    assert dict(link._runs) == {}
+    host.event(1, "ended", ENDED)  # for nobody
+    host.event(2, "ended", ENDED)
+    await asyncio.sleep(0.01)
+    assert link.latest
+
+
+async def test_whether_it_still_answers(ends: tuple[WorkerLink, Host]) -> None:
+    link, host = ends
+    task = asyncio.create_task(link.answers())
+    host.send({"op": "answer", "n": (await host.read())["n"], "shape": "none"})
+    assert await task
+    assert not await link.answers()
+    assert await WorkerLink().answers()  # nobody is there, so nobody need
+
+
 # --- silence and nonsense -------------------------------------------------------------------------------------------------
 
 
