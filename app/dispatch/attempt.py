@@ -153,7 +153,7 @@ class Attempt:
             async with asyncio.timeout(self.job.timeout_ms / 1000 + GRACE_S):
                 await self._listen(heard)
         except (NotSent, TicketRefused) as proof:
-            raise await self._not_dispatched(UNAVAILABLE) from proof
+            raise await self._not_dispatched(self._unstarted) from proof
         except (WorkerLost, TimeoutError) as silence:
             return await self._after_silence(type(silence).__name__)
         finally:
@@ -174,6 +174,11 @@ class Attempt:
             heard.note(each)
             if isinstance(each, Accepted):
                 self.reached(KillPoint.AFTER_ACCEPTED)
+
+    @property
+    def _unstarted(self) -> Refusal:
+        """Why nothing ran: a cancel may have come between the write-ahead and the start."""
+        return GONE if self.cancel.requested else UNAVAILABLE
 
     async def _cancel_quietly(self) -> None:
         try:
@@ -230,7 +235,7 @@ class Attempt:
         if state is None:
             raise await self._may_have_run(_cause(cause))
         if state.state in {"unknown", "void"}:
-            raise await self._not_dispatched(UNAVAILABLE)
+            raise await self._not_dispatched(self._unstarted)
         if state.state == "finished" and state.ended and state.accepted:
             return Heard.from_state(state)
         if state.state == "broken":

@@ -33,7 +33,7 @@ holds the code of one required fact that is now missing, seen at the next look (
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,33 @@ from providers.seam import Begun, Break, Findings, Finish, NotStarted, Observati
 
 SOFTWARE = "effect:v1"
 CHUNK = 4096
+
+
+def printed(name: str, value: str) -> Iterator[Out]:
+    """What one word prints."""
+    if name == "fill":
+        for at in range(0, int(value), CHUNK):
+            size = min(CHUNK, int(value) - at)
+            yield from (Out("stdout", b"o" * size), Out("stderr", b"e" * size))
+    else:
+        yield Out(
+            "stderr" if name == "err" else "stdout", bytes.fromhex(value) if name == "hex" else value.encode()
+        )
+
+
+class Room:
+    """Keeps the cap of each stream: the host trusts a provider to."""
+
+    def __init__(self, cap: int) -> None:
+        self.left = {"stdout": cap, "stderr": cap}
+        self.over = {"stdout": False, "stderr": False}
+
+    def take(self, out: Out) -> Out | None:
+        """What of it is kept."""
+        left = self.left[out.stream]
+        self.over[out.stream] |= len(out.data) > left
+        self.left[out.stream] -= min(left, len(out.data))
+        return Out(out.stream, out.data[:left]) if left else None
 
 
 class EffectProvider:
@@ -79,25 +106,24 @@ class EffectProvider:
     async def run(self, order: Order) -> AsyncIterator[Step]:
         assert isinstance(order.payload, JavaScript)
         cancelled = self._cancelled[order.run_id] = asyncio.Event()
-        begun = False
+        begun, room = False, Room(order.output_bytes)
         try:
             for word in [*order.payload.code.split(), "exit:0"]:
                 name, _, value = word.partition(":")
                 if not begun and name in {"begin", "out", "err", "hex", "fill", "exit", "break"}:
                     begun = True
                     yield Begun(f"effect:{os.urandom(16).hex()}")
-                if name in {"out", "err"}:
-                    yield Out("stdout" if name == "out" else "stderr", value.encode()[: order.output_bytes])
-                elif name == "hex":
-                    yield Out("stdout", bytes.fromhex(value))
-                elif name == "fill":
-                    for at in range(0, min(int(value), order.output_bytes), CHUNK):
-                        size = min(CHUNK, min(int(value), order.output_bytes) - at)
-                        yield Out("stdout", b"o" * size)
-                        yield Out("stderr", b"e" * size)
+                if name in {"out", "err", "hex", "fill"}:
+                    for out in printed(name, value):
+                        if kept := room.take(out):
+                            yield kept
                         await asyncio.sleep(0)
                 elif name == "exit":
-                    yield Finish(int(value or 0))
+                    yield Finish(
+                        int(value or 0),
+                        stdout_truncated=room.over["stdout"],
+                        stderr_truncated=room.over["stderr"],
+                    )
                     return
                 elif name == "break":
                     yield Break("effect")
