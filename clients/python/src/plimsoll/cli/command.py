@@ -1,4 +1,4 @@
-"""The command line. `plimsoll run FILE|-` and `plimsoll describe`.
+"""The command line. `plimsoll run FILE|-`, `wait ID`, `cancel ID` and `describe`; what they do is in `acts`.
 
 The guest's output goes to stdout and stderr, one summary line to stderr. Exit status:
 
@@ -6,7 +6,7 @@ The guest's output goes to stdout and stderr, one summary line to stderr. Exit s
     64                    the command, its options or the request are wrong; nothing ran
     66                    a file cannot be read; nothing ran
     69                    no result, and it is proven that nothing ran
-    70                    no result that can be believed; the code may have run
+    70                    no result that can be believed, or none yet; the code may have run
     130                   interrupted; the code may have run
 
 A program may end with the same numbers: scripts that care read `--json`, or the last line of stderr, which begins with
@@ -14,20 +14,17 @@ A program may end with the same numbers: scripts that care read `--json`, or the
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from typing_extensions import override
 
-from plimsoll.cli import show, terminal
-from plimsoll.client import Client, Run, errors
+from plimsoll.cli import acts, show, terminal
+from plimsoll.client import Client, errors
 
 USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, INTERRUPTED = 64, 66, 69, 70, 130
-
-_LANGUAGES = {".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".py": "python"}
-_LOW_BITS = 0xFF
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,10 +38,6 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {terminal.escaped(message)}\n")
 
 
-class _Unreadable(Exception):
-    pass
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `plimsoll`; the exit status."""
     parser = _parser()
@@ -54,14 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown argument {unknown[0].partition('=')[0]}")
     try:
         return _with_client(asked)
-    except _Unreadable as error:
+    except acts.Unreadable as error:
         return _fail(asked, NO_INPUT, {"detail": str(error), "ran": False})
     except errors.PlimsollError as error:
-        return _fail(
-            asked,
-            _status(error, running=asked.command == "run"),
-            show.failure(error, running=asked.command == "run"),
-        )
+        running = asked.command != "describe"
+        return _fail(asked, _status(error, running=running), show.failure(error, running=running))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the code may have run\n")
         return INTERRUPTED
@@ -83,11 +73,27 @@ def _parser() -> argparse.ArgumentParser:
         "--floor", choices=["process", "container", "kernel", "vm"], help="weakest wall accepted"
     )
     run.add_argument("--timeout", type=float, metavar="SECONDS", help="the program's own time")
-    run.add_argument("--raw", action="store_true", help="write the exact bytes to a terminal too")
-    run.set_defaults(act=_run)
+    run.add_argument(
+        "--key", metavar="KEY", help="run it at most once under this key, however often it is sent"
+    )
+    way = run.add_mutually_exclusive_group()
+    way.add_argument(
+        "--stream", action="store_true", help="show output as it comes; with --json a line per event"
+    )
+    way.add_argument("--later", action="store_true", help="do not wait: print the run's id")
+    run.set_defaults(act=acts.run)
+    wait = commands.add_parser("wait", help="wait for a run's end, and show it like run does")
+    wait.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="how long to wait (default: 360)")
+    wait.set_defaults(act=acts.wait)
+    cancel = commands.add_parser("cancel", help="ask a run to end, and print what came of it")
+    cancel.set_defaults(act=acts.cancel)
     describe = commands.add_parser("describe", help="what the service serves, and behind which wall")
-    describe.set_defaults(act=_describe)
-    for command in (run, describe):
+    describe.set_defaults(act=acts.describe)
+    for command in (wait, cancel):
+        command.add_argument("id", metavar="ID", help="the run's id")
+    for command in (run, wait):
+        command.add_argument("--raw", action="store_true", help="write the exact bytes to a terminal too")
+    for command in (run, wait, cancel, describe):
         command.add_argument("--json", action="store_true", help="one JSON object on stdout")
         command.add_argument("--url", help="the service (default: PLIMSOLL_URL)")
         command.add_argument(
@@ -97,64 +103,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError
+    return seconds
+
+
 _Raw = argparse.RawDescriptionHelpFormatter
 _EXITS = """\
 Run one program in the sandbox. Exit status: the program's own; 64 wrong request, 66 unreadable file, 69 refused (all three:
-nothing ran); 70 no result that can be believed (it may have run); 130 interrupted."""
+nothing ran); 70 no result that can be believed, or none yet (it may have run); 130 interrupted."""
 
 
 def _with_client(asked: argparse.Namespace) -> int:
-    token = _text(asked.token_file).strip() if asked.token_file else None
+    token = acts.text(asked.token_file).strip() if asked.token_file else None
     act: Callable[[argparse.Namespace, Client], int] = asked.act
     with Client(asked.url, token, unix_socket=asked.unix_socket) as client:
         return act(asked, client)
-
-
-def _text(path: str) -> str:
-    """The file's text (`-`: stdin). Raises _Unreadable."""
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode()
-    except OSError as error:
-        raise _Unreadable(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise _Unreadable(f"{path}: not UTF-8 text") from None
-
-
-def _run(asked: argparse.Namespace, client: Client) -> int:
-    code = _text(asked.file)
-    language = asked.lang or _language(asked.file)
-    send = client.run_python if language == "python" else client.run_javascript
-    with terminal.progress(sys.stderr, f"running {asked.file} ..."):
-        run = send(code, floor=asked.floor, timeout=asked.timeout)
-    _print_run(asked, run)
-    return run.exit_code & _LOW_BITS
-
-
-def _language(file: str) -> str:
-    language = "javascript" if file == "-" else _LANGUAGES.get(Path(file).suffix.lower())
-    if language is None:
-        raise errors.InvalidOption(f"{file}: its extension names no language, give --lang")
-    return language
-
-
-def _print_run(asked: argparse.Namespace, run: Run) -> None:
-    if asked.json:
-        sys.stdout.write(show.to_json(show.run(run)))
-    else:
-        terminal.write_guest(sys.stdout, run.stdout, raw=asked.raw)
-        terminal.write_guest(sys.stderr, run.stderr, raw=asked.raw)
-    sys.stderr.write(terminal.escaped(show.summary(run)) + "\n")
-
-
-def _describe(asked: argparse.Namespace, client: Client) -> int:
-    with terminal.progress(sys.stderr, "asking ..."):
-        found = client.describe()
-    if asked.json:
-        sys.stdout.write(show.to_json(found.model_dump(mode="json")))
-    else:
-        sys.stdout.write(terminal.escaped(show.description(found)))
-    return 0
 
 
 def _status(error: errors.PlimsollError, *, running: bool) -> int:

@@ -5,9 +5,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from plimsoll.client import Run
+from plimsoll.client import Accepted, Output, Run
 from plimsoll.client.errors import PlimsollError, Refusal
-from plimsoll.contract.rest import DescribeBody
+from plimsoll.contract.rest import DescribeBody, RunView
+from plimsoll.records.rest import result_from_body
 
 
 def to_json(value: object) -> str:
@@ -38,6 +39,42 @@ def summary(found: Run) -> str:
     return (
         f"ran isolation={found.isolation.value} provider={found.provider} exit={found.exit_code}{why}{cut}"
         f" duration={found.duration_ms}ms record={found.record_sha256}"
+    )
+
+
+def event(said: Accepted | Output) -> dict[str, Any]:
+    """One event of a stream as JSON."""
+    if isinstance(said, Accepted):
+        return {"event": "accepted", **asdict(said)}
+    data, encoding = _stream(said.data)
+    return {"event": said.stream, "data": data, "encoding": encoding}
+
+
+def view(found: RunView) -> dict[str, Any]:
+    """A run that was started earlier, as JSON."""
+    return found.model_dump(mode="json", exclude_none=True) | {"ran": True}
+
+
+def view_output(found: RunView) -> tuple[bytes, bytes]:
+    """What such a run printed; nothing where that is not kept."""
+    if found.result is None:
+        return b"", b""
+    result = result_from_body(found.result)
+    return result.stdout, result.stderr
+
+
+def view_summary(found: RunView) -> str:
+    """As `summary`."""
+    ends = {"deadline": found.timed_out, "memory": found.oom_killed, "cancelled": found.cancelled}
+    why = "".join(f" ({name})" for name, holds in ends.items() if holds)
+    result = found.result
+    cut = " truncated" if result and (result.stdout_truncated or result.stderr_truncated) else ""
+    kept = "" if result else " (its output is not kept)"
+    wall = found.isolation.value if found.isolation else "none"
+    digest = found.record.record_sha256 if found.record else ""
+    return (
+        f"ran isolation={wall} provider={found.provider} exit={found.exit_code}{why}{cut}"
+        f" duration={found.duration_ms}ms record={digest}{kept}"
     )
 
 

@@ -1,5 +1,6 @@
 """Writing what strangers wrote: exact bytes to a pipe, nothing that could command a terminal to a terminal."""
 
+import codecs
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,16 +25,42 @@ def _shown(char: str) -> str:
     return char.encode("ascii", "backslashreplace").decode() if ord(char) > 0x7F else f"\\x{ord(char):02x}"  # noqa: PLR2004
 
 
+class GuestWriter:
+    """Writes a guest's bytes as they come: as they are to a pipe or with `raw`, escaped to a terminal."""
+
+    def __init__(self, stream: TextIO, *, raw: bool) -> None:
+        self._stream = stream
+        self._exact = raw or not stream.isatty()
+        # Keeps a character that is split between two pieces; what is no UTF-8 is shown as escapes.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._in_line = False
+
+    def write(self, data: bytes) -> None:
+        """The next bytes."""
+        self._stream.flush()
+        if self._exact:
+            self._stream.buffer.write(data)
+            self._stream.buffer.flush()
+        else:
+            self._show(self._decoder.decode(data))
+
+    def close(self) -> None:
+        """The last line ends, on a terminal."""
+        if not self._exact:
+            self._show(self._decoder.decode(b"", final=True))
+            self._show("\n" if self._in_line else "")
+
+    def _show(self, text: str) -> None:
+        self._stream.write(escaped(text))
+        self._stream.flush()
+        self._in_line = not text.endswith("\n") if text else self._in_line
+
+
 def write_guest(stream: TextIO, data: bytes, *, raw: bool) -> None:
-    """The guest's bytes: as they are to a pipe or with `raw`, escaped to a terminal."""
-    stream.flush()
-    if raw or not stream.isatty():
-        stream.buffer.write(data)
-        stream.buffer.flush()
-        return
-    text = escaped(data.decode(errors="backslashreplace"))
-    stream.write(text if not text or text.endswith("\n") else f"{text}\n")
-    stream.flush()
+    """All of a guest's bytes at once."""
+    writer = GuestWriter(stream, raw=raw)
+    writer.write(data)
+    writer.close()
 
 
 @contextmanager

@@ -5,7 +5,20 @@ output. Errors are drawn as a tree at the top of `errors`.
 """
 
 from plimsoll.client.aio import AsyncClient
+from plimsoll.client.handles import AsyncRunHandle, RunHandle
 from plimsoll.client.results import Run
+from plimsoll.client.streaming import Accepted, Output
+from plimsoll.client.streams import AsyncRunStream, RunStream
 from plimsoll.client.sync import Client
 
-__all__ = ["AsyncClient", "Client", "Run"]
+__all__ = [
+    "Accepted",
+    "AsyncClient",
+    "AsyncRunHandle",
+    "AsyncRunStream",
+    "Client",
+    "Output",
+    "Run",
+    "RunHandle",
+    "RunStream",
+]

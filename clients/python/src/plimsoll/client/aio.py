@@ -1,10 +1,10 @@
 """`AsyncClient`: the asyncio shell. The same exchanges and the same checks as `Client`."""
 
 import asyncio
+import time
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-import httpcore2
 import httpx2
 from typing_extensions import override
 
@@ -13,13 +13,16 @@ from plimsoll.client.answers import Received, check_head
 from plimsoll.client.core import Core, Prepared
 from plimsoll.client.errors import PlimsollError
 from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
+from plimsoll.client.handles import AsyncRunHandle, until_final_async
+from plimsoll.client.kept import Patience
 from plimsoll.client.options import ClientOptions, options
 from plimsoll.client.progress import Progress
 from plimsoll.client.requests import RunOptions
 from plimsoll.client.results import Run
+from plimsoll.client.streams import AsyncRunStream
 from plimsoll.client.transport import async_transport
+from plimsoll.client.watch import Watch, mark
 from plimsoll.contract.record import RunRecord
-from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import JavaScript, Python
 from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
 
@@ -64,6 +67,29 @@ class AsyncClient:
         """As `Client.run_python`."""
         return await self._send(self._core.script(Python(code), **how))
 
+    async def start_javascript(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunHandle:
+        """As `Client.start_javascript`."""
+        started = await self._send(self._core.start(JavaScript(code), **how))
+        return AsyncRunHandle(started, self._core, self._send)
+
+    async def start_python(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunHandle:
+        """As `Client.start_javascript`."""
+        started = await self._send(self._core.start(Python(code), **how))
+        return AsyncRunHandle(started, self._core, self._send)
+
+    def stream_javascript(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunStream:
+        """As `Client.stream_javascript`, for `async with` and `async for`."""
+        streaming = self._core.stream(JavaScript(code), **how)
+        return AsyncRunStream(self._transport, self._options, streaming)
+
+    def stream_python(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunStream:
+        """As `Client.stream_javascript`."""
+        return AsyncRunStream(self._transport, self._options, self._core.stream(Python(code), **how))
+
+    async def cancel(self, run_id: str) -> str:
+        """As `Client.cancel`."""
+        return await self._send(self._core.cancel(run_id))
+
     async def describe(self) -> DescribeBody:
         """As `Client.describe`."""
         return await self._send(self._core.describe())
@@ -71,6 +97,13 @@ class AsyncClient:
     async def get_run(self, run_id: str, *, wait: int = 0) -> RunView:
         """As `Client.get_run`."""
         return await self._send(self._core.get_run(run_id, wait))
+
+    async def wait_run(self, run_id: str, timeout: float | None = None) -> RunView:  # noqa: ASYNC109 - of the run
+        """As `Client.wait_run`."""
+        patience = Patience(timeout, self._options.deadline_s, time.monotonic())
+        return await until_final_async(
+            run_id, lambda wait: self._send(self._core.settled(run_id, wait)), patience
+        )
 
     async def record(self, run_id: str) -> RunRecord:
         """As `Client.record`."""
@@ -95,7 +128,7 @@ class AsyncClient:
         except FAILURES as error:
             raise failure(error, progress, prepared) from None
         except asyncio.CancelledError as error:
-            _mark(error, progress, prepared)
+            mark(error, progress, prepared)
             raise
         return core.check(prepared, received)
 
@@ -103,7 +136,7 @@ class AsyncClient:
         await asyncio.sleep(
             0
         )  # a call that is already cancelled ends here, before anything is sent (check 13)
-        watch = _Watch(progress)
+        watch = Watch(progress)
         request = http_request(prepared, self._options, watch.event)
         sent = unix_ms()
         progress.handed_over()
@@ -114,34 +147,9 @@ class AsyncClient:
             raise
         try:
             head, collected = head_of(response), Collected()
-            check_head(head)
+            check_head(head, prepared.statuses)
             async for part in response.aiter_raw():
                 collected.add(part)
         finally:
             await response.aclose()
         return Received(head, collected.body(), sent, unix_ms())
-
-
-class _Watch:
-    """Hears the transport's events, and closes a connection whose handshake was cancelled: the transport forgets it."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._half_open: httpcore2.AsyncNetworkStream | None = None
-
-    async def event(self, name: str, info: dict[str, Any]) -> None:
-        self._progress.event(name)
-        if name.startswith("connection.connect_") and name.endswith(".complete"):
-            self._half_open = info["return_value"]
-        elif name == "connection.start_tls.complete" or not name.startswith("connection."):
-            self._half_open = None
-
-    async def close(self) -> None:
-        if self._half_open is not None:
-            await self._half_open.aclose()
-
-
-def _mark(error: asyncio.CancelledError, progress: Progress, prepared: Prepared[Any]) -> None:
-    # The cancel itself has to go on as it is; what is known about the request travels on it.
-    error.not_dispatched = progress.mark(Reason.REQUEST)  # type: ignore[attr-defined]
-    error.request_id = prepared.request_id  # type: ignore[attr-defined]

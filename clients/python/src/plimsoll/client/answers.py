@@ -1,6 +1,7 @@
 """An HTTP answer before its meaning: its head, its bytes, its JSON (checks 18, 19, 20 and 21). Pure."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,14 +13,20 @@ from plimsoll.records import strictjson
 
 BODY_LIMIT = 32 * bounds.MIB
 
+OK = 200
+LATER = 202
+
 REQUEST_ID = "plimsoll-request-id"
 NOT_DISPATCHED = "plimsoll-not-dispatched"
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
-_JSON = re.compile(r"application/(problem\+)?json(;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+_JSON_TYPE = re.compile(r"application/(problem\+)?json(;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
+_EVENTS_TYPE = re.compile(r"text/event-stream(;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,19}")
-_OK = 200
 _REDIRECTS = range(300, 400)
 _ERRORS = range(400, 600)
 
@@ -52,13 +59,13 @@ class Received:
     received_ms: int
 
 
-def check_head(head: Head) -> None:
-    """Refuse an answer by its head, before its body is read. Raises TransportError's kinds."""
+def check_head(head: Head, statuses: Collection[int] = (OK,)) -> None:
+    """Refuse an answer by its head, before its body is read; `statuses` are the successes. Raises TransportError's kinds."""
     if head.status in _REDIRECTS:  # check 18: following it would send code and token elsewhere
         raise RedirectRefused(
             f"the service answered with a redirect ({head.status}), which is never followed"
         )
-    if head.status != _OK and not head.is_error:
+    if head.status not in statuses and not head.is_error:
         raise MalformedResponse(f"the service answered with status {head.status}, which is no answer here")
     length = head.only("content-length")
     if length is not None and _DIGITS.fullmatch(length) and int(length) > BODY_LIMIT:  # check 19
@@ -81,12 +88,18 @@ def require_bound(head: Head, request_id: str) -> None:
         raise AnswerNotBound("the answer does not carry the id of our request")
 
 
+def is_stream(head: Head) -> bool:
+    """Whether this is a success whose body is an event stream, not encoded."""
+    encoded = any(name == "content-encoding" and value != "identity" for name, value in head.headers)
+    return head.status == OK and not encoded and bool(_EVENTS_TYPE.fullmatch(head.only("content-type") or ""))
+
+
 def json_object(received: Received) -> dict[str, Any]:
     """The body as a JSON object, read strictly (check 20). Raises MalformedResponse, never repeating what was read."""
     head = received.head
     if any(name == "content-encoding" and value != "identity" for name, value in head.headers):
         raise MalformedResponse("the answer is encoded, which was not asked for")
-    if not _JSON.fullmatch(head.only("content-type") or ""):
+    if not _JSON_TYPE.fullmatch(head.only("content-type") or ""):
         raise MalformedResponse("the answer's content type is not JSON")
     try:
         value = strictjson.loads(received.body)

@@ -7,23 +7,26 @@ Both shells are those few lines; every rule of trust is here and in the modules 
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar, Unpack
 from urllib.parse import urlencode
 
-from plimsoll.client import answers, refusals, requests, verify, views
-from plimsoll.client.answers import Received
-from plimsoll.client.errors import InvalidRequest, PlimsollError
+from plimsoll.client import answers, kept, refusals, requests, verify, views
+from plimsoll.client.answers import LATER, OK, Received
+from plimsoll.client.errors import InvalidRequest, MalformedResponse, PlimsollError
+from plimsoll.client.kept import Started
 from plimsoll.client.options import Options
 from plimsoll.client.results import Run
 from plimsoll.client.seen import Seen
+from plimsoll.client.streaming import Reading
 from plimsoll.contract import bounds
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import FieldFault, Reason
 from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
 
 T = TypeVar("T")
+Accept = Callable[[dict[str, Any], Received], T]
 
 USER_AGENT = "plimsoll-python"
 _WAIT_MAX_S = 60
@@ -37,14 +40,28 @@ def random_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Generic[T]):
-    """One exchange, ready to be sent. `path` includes the base URL's own path; `accept` reads a bound success."""
+    """One exchange, ready to be sent. `path` includes the base URL's own path; `accept` reads a bound success.
+
+    `statuses` are those of a success. `starts`: it is this exchange that starts a run (or reads what concerns no run), so its
+    failure can prove that nothing ran; asking for a run that was started before, no failure proves anything about that run.
+    """
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...] = field(repr=False)
     body: bytes = field(repr=False)
     request_id: str
-    accept: Callable[[dict[str, Any], Received], T] = field(repr=False)
+    accept: Accept[T] = field(repr=False)
+    statuses: tuple[int, ...] = (OK,)
+    starts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """One exchange whose success is a stream, and how that is read. `prepared` reads every other answer: it raises."""
+
+    prepared: Prepared[Never]
+    reading: Reading
 
 
 class Core:
@@ -55,24 +72,78 @@ class Core:
         self._new_id = new_id
         self._seen = Seen()
 
+    @property
+    def deadline_s(self) -> float:
+        """Longest whole exchange, seconds."""
+        return self._options.deadline_s
+
     def script(self, payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Prepared[Run]:
-        """One snippet's run. Raises InvalidRequest, marked: nothing is sent."""
-        request = requests.script_request(payload, **how)
+        """One snippet's run. Raises InvalidRequest, marked: nothing is sent. Under a key the answer may be RunPending."""
+        expected, request_id = self._expected(payload, how), self._new_id()
+        statuses = (OK, LATER) if expected.key else (OK,)
+
+        def accept(answer: dict[str, Any], received: Received) -> Run:
+            if received.head.status == LATER:
+                raise kept.pending(answer)
+            return verify.run_answer(expected, request_id, answer, received)
+
+        return self._run(expected, request_id, accept, statuses=statuses)
+
+    def start(self, payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Prepared[Started]:
+        """One snippet's run that is answered later. Raises InvalidRequest, marked: nothing is sent."""
+        expected, request_id = self._expected(payload, how), self._new_id()
+        accept = partial(kept.started, expected, request_id)
+        prefer = ("prefer", "respond-async")
+        return self._run(expected, request_id, accept, prefer, statuses=(OK, LATER))
+
+    def stream(self, payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Streaming:
+        """One snippet's run as events. Raises InvalidRequest, marked: nothing is sent."""
+        expected, request_id = self._expected(payload, how), self._new_id()
+
+        def accept(answer: dict[str, Any], received: Received) -> Never:
+            if received.head.status == LATER:
+                raise kept.pending(answer)
+            raise MalformedResponse("the answer is no event stream")
+
+        statuses = (OK, LATER) if expected.key else (OK,)
+        prepared = self._run(expected, request_id, accept, accept=answers.EVENTS, statuses=statuses)
+        return Streaming(prepared, Reading(expected, request_id))
+
+    def final_run(self, run: Started, wait: int) -> Prepared[Run | None]:
+        """The end of a started run, None before it."""
         request_id = self._new_id()
-        check_run = partial(
-            verify.run_answer, request, request_id, skew_ms=self._options.skew_ms, seen=self._seen
-        )
-        return self._prepare("POST", "/v1/runs", check_run, requests.body(request), request_id)
+        accept = partial(kept.final_run, run, request_id)
+        return replace(self._prepare("GET", _run_path(run.id, wait), accept, request_id), starts=False)
+
+    def settled(self, run_id: str, wait: int) -> Prepared[RunView | None]:
+        """The final state of a run, None before it. Raises InvalidRequest, marked: nothing is sent."""
+        read = partial(kept.settled_view, run_id)
+        return replace(self._get(_run_path(run_id, wait), read), starts=False)
+
+    def look(self, run_id: str) -> Prepared[RunView]:
+        """A started run as it stands."""
+        return replace(self.get_run(run_id, 0), starts=False)
+
+    def cancel(self, run_id: str) -> Prepared[str]:
+        """Asking a run to end. Raises InvalidRequest, marked: nothing is sent."""
+        path, request_id = f"{_run_path(run_id, 0)}/cancel", self._new_id()
+        read = partial(kept.outcome, run_id)
+        prepared = self._prepare("POST", path, lambda answer, _: read(answer), request_id)
+        return replace(prepared, starts=False)
+
+    def _expected(self, payload: requests.Script, how: requests.RunOptions) -> verify.Expected:
+        request = requests.script_request(payload, **how)
+        key = how.get("idempotency_key") or ""
+        return verify.Expected(request, self._options.skew_ms, self._seen, key)
 
     def describe(self) -> Prepared[DescribeBody]:
         return self._get("/v1/describe", views.description)
 
     def get_run(self, run_id: str, wait: int) -> Prepared[RunView]:
-        query = f"?wait={_whole('wait', wait, 0, _WAIT_MAX_S)}" if wait else ""
-        return self._get(f"/v1/runs/{_hex('id', run_id, bounds.RUN_ID)}{query}", views.view)
+        return self._get(_run_path(run_id, wait), partial(views.view, run_id))
 
     def record(self, run_id: str) -> Prepared[RunRecord]:
-        return self._get(f"/v1/runs/{_hex('id', run_id, bounds.RUN_ID)}/record", views.record)
+        return self._get(f"{_run_path(run_id, 0)}/record", views.record)
 
     def runs(self, limit: int | None, cursor: str | None) -> Prepared[RunPage]:
         query: dict[str, str] = {}
@@ -87,28 +158,48 @@ class Core:
         return self._get(f"/v1/evidence/{name}", partial(views.evidence, name))
 
     def _get(self, path: str, read: Callable[[dict[str, Any]], T]) -> Prepared[T]:
-        return self._prepare("GET", path, lambda answer, _: read(answer), b"", self._new_id())
+        return self._prepare("GET", path, lambda answer, _: read(answer), self._new_id())
+
+    def _run(
+        self,
+        expected: verify.Expected,
+        request_id: str,
+        read: Accept[T],
+        *headers: tuple[str, str],
+        accept: str = answers.JSON,
+        statuses: tuple[int, ...],
+    ) -> Prepared[T]:
+        sent = [("content-type", answers.JSON), *headers]
+        if expected.key:
+            sent.append(("idempotency-key", expected.key))
+        prepared = self._prepare("POST", "/v1/runs", read, request_id, *sent, accept=accept)
+        return replace(prepared, body=requests.body(expected.request), statuses=statuses)
 
     def _prepare(
         self,
         method: str,
         path: str,
-        accept: Callable[[dict[str, Any], Received], T],
-        body: bytes,
+        read: Accept[T],
         request_id: str,
+        *more: tuple[str, str],
+        accept: str = answers.JSON,
     ) -> Prepared[T]:
         headers = [
-            ("accept", "application/json"),
+            ("accept", accept),
             ("accept-encoding", "identity"),
             ("user-agent", USER_AGENT),
             (answers.REQUEST_ID, request_id),
+            *more,
         ]
-        if body:
-            headers.append(("content-type", "application/json"))
         if self._options.token:
             headers.append(("authorization", f"Bearer {self._options.token}"))
         full = self._options.prefix + path
-        return Prepared(method, full, tuple(headers), body, request_id, accept)
+        return Prepared(method, full, tuple(headers), b"", request_id, read)
+
+
+def _run_path(run_id: str, wait: int) -> str:
+    query = f"?wait={_whole('wait', wait, 0, _WAIT_MAX_S)}" if wait else ""
+    return f"/v1/runs/{_hex('id', run_id, bounds.RUN_ID)}{query}"
 
 
 def _hex(name: str, value: object, pattern: re.Pattern[str]) -> str:
@@ -127,14 +218,21 @@ def _invalid(name: str, rule: str) -> InvalidRequest:
     return InvalidRequest(f"{name}: {rule}", not_dispatched=Reason.REQUEST, faults=[FieldFault(name, rule)])
 
 
+def _refusal(prepared: Prepared[Any], received: Received) -> PlimsollError:
+    error = refusals.refusal(received, prepared.request_id)
+    if not prepared.starts:
+        error.not_dispatched = None
+    return error
+
+
 def check(prepared: Prepared[T], received: Received) -> T:
     """The value an answer gives, after every check. Raises a PlimsollError that names our request id."""
     try:
-        answers.check_head(received.head)  # 18, 19
+        answers.check_head(received.head, prepared.statuses)  # 18, 19
         if len(received.body) > answers.BODY_LIMIT:  # 19
             raise answers.too_large()
         if received.head.is_error:
-            raise refusals.refusal(received, prepared.request_id)  # 21, 22
+            raise _refusal(prepared, received)  # 21, 22
         answers.require_bound(received.head, prepared.request_id)  # 21
         return prepared.accept(answers.json_object(received), received)  # 20, 23-33, S8
     except PlimsollError as error:

@@ -6,7 +6,8 @@
     │   └── InsecureHTTP               cleartext to something that is not loopback
     ├── Refusal                        the service answered that it gives no result   .code  .status
     │   ├── InvalidRequest             .faults (also raised before anything is sent)
-    │   │   └── NotFound               no such run, record or evidence, or somebody else's
+    │   │   ├── NotFound               no such run, record or evidence, or somebody else's
+    │   │   └── KeyConflict            the idempotency key came with another request before
     │   ├── Unauthenticated
     │   ├── PermissionDenied
     │   ├── InsufficientIsolation      no wall here meets the floor
@@ -17,15 +18,18 @@
     │   ├── Capacity                   .retry_after
     │   ├── Unavailable                a part of the service is down
     │   ├── MayHaveRun                 .run_id
+    │   ├── RunPending                 the run has no final word yet   .run_id
     │   └── ServiceError               the service broke, or answered in a way we do not know
     ├── TransportError                 no whole answer came
     │   ├── RequestTimeout             the whole exchange took longer than its deadline
     │   ├── RedirectRefused
     │   ├── ResponseTooLarge
+    │   ├── StreamCut                  a stream broke off, or ended without a result
     │   └── MalformedResponse
     ├── DataLoss                       an answer came and cannot be believed   .result
     │   ├── AnswerNotBound             it does not carry our request's id
     │   ├── NoRecord
+    │   ├── NoResult                   the run ended, and what it printed is not kept (any more)
     │   ├── RecordVersion              .version
     │   ├── RecordMismatch             .fields
     │   ├── ResultKindMismatch
@@ -111,6 +115,10 @@ class NotFound(InvalidRequest):
     pass
 
 
+class KeyConflict(InvalidRequest):
+    """Nothing of this request ran; what the other request under this key did is another matter."""
+
+
 class Unauthenticated(Refusal):
     pass
 
@@ -153,6 +161,10 @@ class MayHaveRun(Refusal):
     pass
 
 
+class RunPending(Refusal):
+    """Not marked: `run_id` is under way, or its end may still become known. Ask for it again, never for a second run."""
+
+
 class ServiceError(Refusal):
     pass
 
@@ -173,6 +185,10 @@ class ResponseTooLarge(TransportError):
     pass
 
 
+class StreamCut(TransportError):
+    pass
+
+
 class MalformedResponse(TransportError):
     pass
 
@@ -186,6 +202,10 @@ class AnswerNotBound(DataLoss):
 
 
 class NoRecord(DataLoss):
+    pass
+
+
+class NoResult(DataLoss):
     pass
 
 

@@ -64,9 +64,9 @@ class Collected:
 
 def failure(error: BaseException, progress: Progress, prepared: Prepared[Any]) -> PlimsollError:
     """The error for a failed transport (checks 15, 16 and 17); names no address and repeats no text of the transport."""
-    mark = progress.mark(Reason.ENVIRONMENT)
+    proof = progress.mark(Reason.ENVIRONMENT)
     timed_out = isinstance(error, TimeoutError | httpx2.TimeoutException)
     what = "did not answer in time" if timed_out else f"could not be reached ({type(error).__name__})"
-    message = f"the service {what}: {'nothing was sent' if mark else 'the request may have arrived'}"
-    kind = RequestTimeout if timed_out and mark is None else TransportError
-    return kind(message, not_dispatched=mark, request_id=prepared.request_id)
+    message = f"the service {what}: {'nothing was sent' if proof else 'the request may have arrived'}"
+    kind = RequestTimeout if timed_out and proof is None else TransportError
+    return kind(message, not_dispatched=proof if prepared.starts else None, request_id=prepared.request_id)

@@ -34,7 +34,7 @@ CLASSES: dict[str, type[Refusal]] = {
     Code.DRAINING: errors.Unavailable,
     Code.MAY_HAVE_RUN: errors.MayHaveRun,
     Code.INTERNAL: errors.ServiceError,
-    "key_conflict": errors.InvalidRequest,
+    Code.KEY_CONFLICT: errors.KeyConflict,
 }
 """A code this library does not know yet is a ServiceError."""
 
@@ -45,17 +45,48 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 
 def refusal(received: Received, request_id: str) -> Refusal:
     """The error that an error answer stands for. Its mark counts only if the answer carries our own request id."""
-    head = received.head
-    problem = _problem(received)
+    head, problem = received.head, _problem(received)
+    error = _error(problem, head.status)
+    error.not_dispatched = _mark(head, problem, error.code) if is_bound(head, request_id) else None
+    error.retry_after = _retry_after(head)
+    return error
+
+
+def event_refusal(problem: dict[str, Any], request_id: str, *, started: bool) -> Refusal:
+    """The error that a stream's `error` event stands for. Once the run was accepted, no mark is believed."""
+    status = problem.get("status")
+    error = _error(problem, status if type(status) is int else 0)
+    if not started and _text(problem, "request_id") == request_id:
+        # A head that says no more than a status: in a stream, only the body can hold the mark.
+        error.not_dispatched = _mark(Head(error.status, ()), problem, error.code)
+    return error
+
+
+def state_refusal(reason: Reason, run_id: str) -> Refusal:
+    """The error for a run whose state says, with proof, that nothing of it ran."""
+    kind = _OF_REASON[reason]
+    return kind("nothing of this run was started", not_dispatched=reason, run_id=run_id)
+
+
+_OF_REASON: dict[Reason, type[Refusal]] = {
+    Reason.REQUEST: errors.InvalidRequest,
+    Reason.PERMISSION: errors.PermissionDenied,
+    Reason.PROTOCOL: errors.ProtocolMismatch,
+    Reason.UNSUPPORTED: errors.Unsupported,
+    Reason.ISOLATION: errors.InsufficientIsolation,
+    Reason.CAPACITY: errors.Capacity,
+    Reason.ENVIRONMENT: errors.Unavailable,
+}
+
+
+def _error(problem: dict[str, Any], status: int) -> Refusal:
     code = _text(problem, "code")
     kind = CLASSES.get(code, errors.ServiceError)
     return kind(
-        _text(problem, "detail") or f"the service answered with status {head.status}",
-        not_dispatched=_mark(head, problem, code) if is_bound(head, request_id) else None,
+        _text(problem, "detail") or f"the service answered with status {status}",
         code=code,
-        status=head.status,
+        status=status,
         faults=_faults(problem),
-        retry_after=_retry_after(head),
         run_id=_run_id(problem),
     )
 

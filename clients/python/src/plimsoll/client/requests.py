@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -14,6 +15,7 @@ from plimsoll.contract.tiers import FLOORS, Tier
 Script = JavaScript | Python
 
 _WIRE_MAX_MS = 2**53 - 1
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class RunOptions(TypedDict, total=False):
@@ -21,13 +23,15 @@ class RunOptions(TypedDict, total=False):
 
     `floor` is the weakest wall accepted (`process`, `container`, `kernel`, `vm`; absent: any), `timeout` the program's own
     seconds (absent: the service's default), `software_rule` which software may run it, `trace_id` 1 to 64 characters of
-    `[A-Za-z0-9._:-]` for the service's logs.
+    `[A-Za-z0-9._:-]` for the service's logs. `idempotency_key`, 1 to 255 visible ASCII characters, names one piece of work:
+    within 24 hours the service runs it at most once, however often it is asked for under this key.
     """
 
     floor: str | None
     timeout: float | None
     software_rule: SoftwareRule | None
     trace_id: str | None
+    idempotency_key: str | None
 
 
 def script_request(payload: Script, **how: Unpack[RunOptions]) -> RunRequest:
@@ -38,6 +42,7 @@ def script_request(payload: Script, **how: Unpack[RunOptions]) -> RunRequest:
     floor, timeout = how.get("floor"), how.get("timeout")
     software_rule, trace_id = how.get("software_rule"), how.get("trace_id")
     faults = [*_faults(payload, floor, timeout), *_extra_faults(software_rule, trace_id)]
+    faults += _key_faults(how.get("idempotency_key"))
     if faults:
         raise _invalid(faults)
     return RunRequest(
@@ -83,6 +88,11 @@ def _extra_faults(rule: SoftwareRule | None, trace_id: str | None) -> Iterator[F
         yield FieldFault("trace_id", broken)
     if rule is not None:  # check 9
         yield from _rule_faults(rule)
+
+
+def _key_faults(key: object) -> Iterator[FieldFault]:
+    if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):  # check 8
+        yield FieldFault("idempotency_key", "must be 1 to 255 visible ASCII characters")
 
 
 def _rule_faults(rule: SoftwareRule) -> Iterator[FieldFault]:

@@ -12,10 +12,13 @@ from plimsoll.client.answers import Received, check_head
 from plimsoll.client.core import Core, Prepared
 from plimsoll.client.errors import PlimsollError
 from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
+from plimsoll.client.handles import RunHandle, until_final
+from plimsoll.client.kept import Patience
 from plimsoll.client.options import ClientOptions, options
 from plimsoll.client.progress import Progress
 from plimsoll.client.requests import RunOptions
 from plimsoll.client.results import Run
+from plimsoll.client.streams import RunStream
 from plimsoll.client.transport import DEADLINE, SyncTransport
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import JavaScript, Python
@@ -60,13 +63,37 @@ class Client:
         """Run JavaScript once and return its checked result; a non-zero exit is a result, not an error.
 
         `floor` is the weakest wall accepted (`process`, `container`, `kernel`, `vm`; None: any), `timeout` the program's
-        own seconds. Raises Refusal's kinds, TransportError's and DataLoss's.
+        own seconds. Under an `idempotency_key` it runs at most once however often this is called; while that run has no final
+        word the error is RunPending. Raises Refusal's kinds, TransportError's and DataLoss's.
         """
         return self._send(self._core.script(JavaScript(code), **how))
 
     def run_python(self, code: str, **how: Unpack[RunOptions]) -> Run:
         """Run Python once; as `run_javascript`. A service without Python answers Unsupported, marked."""
         return self._send(self._core.script(Python(code), **how))
+
+    def start_javascript(self, code: str, **how: Unpack[RunOptions]) -> RunHandle:
+        """Start JavaScript and return at once; options and errors as `run_javascript`. The handle's `wait` gives the run."""
+        return RunHandle(self._send(self._core.start(JavaScript(code), **how)), self._core, self._send)
+
+    def start_python(self, code: str, **how: Unpack[RunOptions]) -> RunHandle:
+        """As `start_javascript`."""
+        return RunHandle(self._send(self._core.start(Python(code), **how)), self._core, self._send)
+
+    def stream_javascript(self, code: str, **how: Unpack[RunOptions]) -> RunStream:
+        """Run JavaScript and see its output as it comes: to be used in `with`, which sends it. Options as `run_javascript`.
+
+        Raises, beside its errors, StreamCut when the stream ends without a result.
+        """
+        return RunStream(self._transport, self._options, self._core.stream(JavaScript(code), **how))
+
+    def stream_python(self, code: str, **how: Unpack[RunOptions]) -> RunStream:
+        """As `stream_javascript`."""
+        return RunStream(self._transport, self._options, self._core.stream(Python(code), **how))
+
+    def cancel(self, run_id: str) -> str:
+        """Ask a run to end: `cancelled`, `already_finished`, `not_dispatched`, `may_have_run`, or `requested`."""
+        return self._send(self._core.cancel(run_id))
 
     def describe(self) -> DescribeBody:
         """What the service serves and behind which wall. Raises ProtocolMismatch."""
@@ -75,6 +102,14 @@ class Client:
     def get_run(self, run_id: str, *, wait: int = 0) -> RunView:
         """One run as it stands, after at most `wait` (0 to 60) seconds. Raises NotFound."""
         return self._send(self._core.get_run(run_id, wait))
+
+    def wait_run(self, run_id: str, timeout: float | None = None) -> RunView:
+        """A run's final state, waited for at most `timeout` seconds (the client's deadline); errors as `RunHandle.wait`.
+
+        For a run whose handle is gone: the answer is checked against its own record, not against what was sent.
+        """
+        patience = Patience(timeout, self._options.deadline_s, time.monotonic())
+        return until_final(run_id, lambda wait: self._send(self._core.settled(run_id, wait)), patience)
 
     def record(self, run_id: str) -> RunRecord:
         """A finished run's record, its own digest recomputed. Raises NotFound."""
@@ -109,7 +144,7 @@ class Client:
         response = self._transport.handle_request(request)
         try:
             head, collected = head_of(response), Collected()
-            check_head(head)
+            check_head(head, prepared.statuses)
             for part in response.iter_raw():
                 collected.add(part)
         finally:

@@ -1,13 +1,14 @@
-"""Is this the answer to our run? The rule book of every run answer; numbers as in docs/clients.md.
+"""Is this the answer to our run? The rule book of every run answer; numbers as in docs/python-client.md.
 
 24 a record is present                         32 one result, of the kind asked
 25-31 the record holds (plimsoll.records.checks)
 33 the stated wall meets the floor             S8 its times are ours, its sandbox was never seen before
+S18 of a stream: the digest of 27 covers exactly the bytes that were streamed
 
 In that order; from 25 on the error carries the result that came. None of these errors is a reason to send again.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from plimsoll.client import errors
@@ -26,28 +27,62 @@ _PLACEHOLDER = asdict(RunRecord(version=0, record_sha256="0" * 64))
 _TIERS = frozenset(Tier)
 
 
+KEPT_MS = 24 * 3_600_000
+"""How long a service keeps an answer under its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What our own side knows of a run. `skew_ms` is how far the service's clock may be from ours.
+
+    An answer under a `key`, or of the asynchronous run `run_id`, may come more than once, and a key's may be a day old.
+    """
+
+    request: RunRequest
+    skew_ms: int
+    seen: Seen = field(repr=False)
+    key: str = field(default="", repr=False)
+    run_id: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Who may be told of the same sandbox again; empty: nobody."""
+        if self.key:
+            return f"key {self.key}"
+        return f"run {self.run_id}" if self.run_id else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The bytes that came as events before the result."""
+
+    stdout: bytes = field(repr=False)
+    stderr: bytes = field(repr=False)
+
+
 def run_answer(
-    request: RunRequest,
+    expected: Expected,
     request_id: str,
     answer: dict[str, Any],
     received: Received,
-    *,
-    skew_ms: int,
-    seen: Seen,
+    streamed: Streamed | None = None,
 ) -> Run:
     """The run that `answer` states, once everything holds. Raises DataLoss's kinds and MalformedResponse.
 
-    `received` gives our own times of sending and receiving, `skew_ms` how far the service's clock may be from ours.
+    `received` gives our own times of sending (for a run that was started before: of that) and receiving.
     """
+    request = expected.request
     if answer.get("record") is None:  # 24
         raise errors.NoRecord("the answer has no record", result=_unproven(answer, request_id))
     _kind(request, answer)  # 32
     run, stated, result = _read(answer, request_id)
+    if streamed is not None:  # S18
+        _record(request, run, stated, replace(result, stdout=streamed.stdout, stderr=streamed.stderr))
     _record(request, run, stated, result)  # 25-31
     if not run.isolation.meets(request.minimum_isolation):  # 33; an unknown tier meets nothing
         raise errors.IsolationEvidenceMismatch("the wall stated does not meet the floor", result=run)
-    _fresh(run, received, skew_ms)  # S8
-    if not seen.add(run.instance):  # S8
+    _fresh(expected, run, received)  # S8
+    if not expected.seen.add(run.instance, expected.owner):  # S8
         raise errors.StaleAnswer("the sandbox stated already ran something else for us", result=run)
     return run
 
@@ -117,8 +152,10 @@ def _record(request: RunRequest, run: Run, stated: Stated, result: ScriptResult)
         raise errors.RecordMismatch(message, fields=faults, result=run)
 
 
-def _fresh(run: Run, received: Received, skew_ms: int) -> None:
-    earliest, latest = received.sent_ms - skew_ms, received.received_ms + skew_ms
+def _fresh(expected: Expected, run: Run, received: Received) -> None:
+    kept_ms = KEPT_MS if expected.key else 0
+    earliest = received.sent_ms - kept_ms - expected.skew_ms
+    latest = received.received_ms + expected.skew_ms
     times = (run.record.started_unix_ms, run.record.ended_unix_ms)
     if not run.instance or any(not earliest <= time <= latest for time in times):
         raise errors.StaleAnswer("the run's times lie outside our own sending and receiving", result=run)

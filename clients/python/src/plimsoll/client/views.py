@@ -50,9 +50,11 @@ def _mismatch(*fields: str) -> errors.RecordMismatch:
     return errors.RecordMismatch(f"the record does not hold: {', '.join(fields)}", fields=fields)
 
 
-def view(answer: dict[str, Any]) -> RunView:
-    """A kept run that says the same as its record. Raises RecordVersion, RecordMismatch."""
+def view(run_id: str, answer: dict[str, Any]) -> RunView:
+    """The kept run asked for, which says the same as its record. Raises AnswerNotBound, RecordVersion, RecordMismatch."""
     found = shaped(RunView, answer)
+    if found.id != run_id:
+        raise errors.AnswerNotBound("the answer is about another run")
     _check_view(found)
     return found
 
