@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 from fastapi import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive
 
 from app.api.answers import answer, unknown
 from app.api.services import Services
@@ -15,6 +14,7 @@ from app.dispatch.attempt import Cancel
 from app.dispatch.dispatcher import Live, Wish
 from app.dispatch.keyed import Pending, Stored, fingerprint
 from app.http.delivery import Delivery
+from app.http.disconnect import on_disconnect
 from app.http.ids import caller_of, request_id_of
 from app.http.strict import RunRead
 from app.identity import Caller
@@ -75,17 +75,8 @@ async def _waited(request: Request, live: Live, wanted: Delivery, cancel: Cancel
     if wanted.kept:
         run = await live.end()
         return Response(run.body or kept_bytes(run), media_type=_JSON)
-    watcher = asyncio.create_task(_watch(request.receive, cancel))
-    try:
+    with on_disconnect(request.receive, cancel.request):
         return answer(run_answer(await live.end()))
-    finally:
-        watcher.cancel()
-
-
-async def _watch(receive: Receive, cancel: Cancel) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    cancel.request()
 
 
 def _stored(stored: Stored, wanted: Delivery) -> Response:

@@ -1,13 +1,11 @@
 """`POST /plimsoll.v1.SandboxService/…`: the procedures. A refusal is answered as a Connect error (app.http.connect)."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Protocol
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-from starlette.types import Receive
 
 from app.connect.headers import broken_rule
 from app.connect.requests import read_describe, read_run, read_session
@@ -17,6 +15,7 @@ from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.outcome import Finished
 from app.http.answers import read_body
 from app.http.connect import SERVICE_PATH
+from app.http.disconnect import on_disconnect
 from app.http.ids import caller_of, request_id_of
 from app.http.strict import RunRead
 from app.log import event, logger
@@ -87,14 +86,5 @@ async def _run(dispatcher: Dispatcher, request: Request, read: RunRead) -> Finis
     if read.trace_id_dropped:
         event(logger, "trace_id.dropped", request_id=request_id)
     cancel = Cancel()
-    watcher = asyncio.create_task(_watch(request.receive, cancel))
-    try:
+    with on_disconnect(request.receive, cancel.request):
         return await dispatcher.run(caller, read.request, cancel, request_id)
-    finally:
-        watcher.cancel()
-
-
-async def _watch(receive: Receive, cancel: Cancel) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    cancel.request()

@@ -92,19 +92,3 @@ def content_type(method: str, values: Mapping[bytes, str]) -> Refusal | None:
     if _JSON_TYPE.fullmatch(values.get(b"content-type", "")):
         return None
     return Refusal(Code.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json", Reason.REQUEST)
-
-
-def unsupported_header(headers: Headers) -> Refusal | None:
-    """A header of `POST /v1/runs` that asks for something not served yet. Ignored, it would promise what we do not do."""
-    values = values_of(headers)
-    if b"idempotency-key" in values:
-        return _unsupported("Idempotency-Key is not supported")
-    if "respond-async" in values.get(b"prefer", "").lower():
-        return _unsupported("Prefer: respond-async is not supported")
-    if "text/event-stream" in values.get(b"accept", "").lower():
-        return _unsupported("Accept: text/event-stream is not supported")
-    return None
-
-
-def _unsupported(detail: str) -> Refusal:
-    return Refusal(Code.UNSUPPORTED, detail, Reason.UNSUPPORTED)

@@ -144,21 +144,6 @@ def test_a_request_without_a_body_needs_no_type(method: str, given: dict[str, st
     assert checks.content_type(method, values(**given)) is None
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"idempotency_key": "a"},
-        {"prefer": "wait=5, Respond-Async"},
-        {"accept": "application/json, text/event-stream"},
-    ],
-)
-def test_what_is_not_served_yet_is_refused_and_not_ignored(given: dict[str, str]) -> None:
-    refusal = checks.unsupported_header(headers(**given))
-    assert refusal is not None
-    assert (refusal.code, refusal.reason) == (Code.UNSUPPORTED, Reason.UNSUPPORTED)
-    assert checks.unsupported_header(headers(prefer="wait=5", accept="application/json, */*")) is None
-
-
 RULES: list[Callable[[dict[bytes, str]], Refusal | None]] = [
     lambda found: checks.foreign_host(found, HOSTS),
     checks.cross_origin,
