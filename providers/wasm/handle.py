@@ -86,11 +86,9 @@ class Course:
 
     def output(self, pieces: Iterable[Piece]) -> bool:
         """Count and keep the output of one frame, stdout before stderr; whether it was a flood."""
-        parts: dict[int, list[bytes]] = {1: [], 2: []}
-        for number, data in pieces:
-            parts[number].append(data)
-        for number, stream in _STREAMS.items():
-            if kept := self._meter.take(stream, b"".join(parts[number])):
+        for number, data in _joined(list(pieces)):
+            stream = _STREAMS[number]
+            if kept := self._meter.take(stream, data):
                 self._put(Out(stream, kept))
         return self._meter.flooded
 
@@ -121,6 +119,13 @@ class Course:
         self._steps.append(step)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """At most one piece of each stream, in their order, however many there were."""
+    if len(pieces) <= 1:
+        return pieces
+    return [(each, b"".join(data for number, data in pieces if number == each)) for each in _STREAMS]
 
 
 class Runner:
