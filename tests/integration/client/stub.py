@@ -64,6 +64,29 @@ def answer(
     return "\r\n".join([*lines, "connection: close", *headers, "", ""]).encode("latin-1") + data
 
 
+def stream_head(seen: Seen, *, request_id: str | None = None, status: int = 200) -> bytes:
+    """The head of an event stream in chunked transfer; the request's own id unless told otherwise (empty: none)."""
+    own = seen.request_id if request_id is None else request_id
+    lines = [
+        f"HTTP/1.1 {status} X",
+        "content-type: text/event-stream; charset=utf-8",
+        "transfer-encoding: chunked",
+    ]
+    lines += [f"plimsoll-request-id: {own}"] if own else []
+    return "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1")
+
+
+def chunk(data: bytes) -> bytes:
+    """One piece of a chunked body; an empty one ends it."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def stream(seen: Seen, *events: bytes, whole: bool = True, request_id: str | None = None) -> bytes:
+    """A whole stream's bytes, without its end unless `whole`."""
+    head = stream_head(seen, request_id=request_id)
+    return head + b"".join(map(chunk, events)) + (chunk(b"") if whole else b"")
+
+
 def sends(make: Callable[[Seen], bytes]) -> Behaviour:
     """Answer with the bytes that `make` gives."""
 

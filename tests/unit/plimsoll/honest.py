@@ -125,6 +125,36 @@ def view(answer: dict[str, Any]) -> dict[str, Any]:
     return kept | times | {"state": "finished", "kind": "javascript", "exit_code": 0, "timed_out": False}
 
 
+def event(name: str, value: object) -> bytes:
+    """One event of a stream."""
+    return f"event: {name}\ndata: {json.dumps(value)}\n\n".encode()
+
+
+def accepted(answer: dict[str, Any]) -> bytes:
+    """The first event of this run's stream."""
+    return event(
+        "accepted", {name: answer[name] for name in ("id", "provider", "isolation", "evidence_sha256")}
+    )
+
+
+def chunk(data: bytes, stream: str = "stdout") -> bytes:
+    """One event of output."""
+    said = streams(data)
+    return event(stream, {"data": said["stdout"], "encoding": said["stdout_encoding"]})
+
+
+def stream_events(answer: dict[str, Any], *chunks: bytes) -> list[bytes]:
+    """The events of this run's stream, its stdout in these pieces."""
+    return [accepted(answer), *map(chunk, chunks), event("result", answer)]
+
+
+def pending(answer: dict[str, Any]) -> dict[str, Any]:
+    """The same run while it goes on."""
+    known = ("id", "provider", "isolation", "evidence_sha256", "environment", "software_identity")
+    times = {"created_unix_ms": NOW, "settled": False, "trace_id": ""}
+    return {name: answer[name] for name in known} | times | {"state": "starting", "kind": "javascript"}
+
+
 def problem(code: str, status: int, reason: str | None, **more: Any) -> dict[str, Any]:
     """A problem answer's body."""
     body = {"type": "about:blank", "title": code, "status": status, "detail": "No.", "code": code, **more}

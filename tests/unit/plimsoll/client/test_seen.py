@@ -22,6 +22,12 @@ def test_the_oldest_is_forgotten_first() -> None:
     ]
 
 
+def test_an_owner_may_be_told_again_and_nobody_else() -> None:
+    seen = Seen()
+    asked = [("a", "key k"), ("a", "key k"), ("a", "key l"), ("a", ""), ("b", ""), ("b", ""), ("b", "key k")]
+    assert [seen.add(*each) for each in asked] == [True, True, False, False, True, False, False]
+
+
 def test_two_threads_never_both_believe_it() -> None:
     seen = Seen()
     new: list[bool] = []
