@@ -1,6 +1,7 @@
 """The library against the service itself, started by the library: every check holds on a real answer."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +66,93 @@ def test_many_at_once(service: plimsoll.LocalService) -> None:
     runs = asyncio.run(main())
     assert [run.text for run in runs] == [f"{number}\n" for number in range(16)]
     assert len({run.instance for run in runs}) == 16
+
+
+RANDOM = "console.log(Math.random())"
+
+
+def test_a_keyed_retry_is_the_same_run_byte_for_byte(service: plimsoll.LocalService) -> None:
+    with service.client() as one, service.client() as other:
+        runs = [client.run_javascript(RANDOM, idempotency_key="real-1") for client in (one, one, other)]
+        plain = one.run_javascript(RANDOM)
+        assert {run.stdout for run in runs} == {runs[0].stdout} != {plain.stdout}
+        assert {run.record for run in runs} == {runs[0].record}
+        with other.stream_javascript(RANDOM, idempotency_key="real-1") as stream:
+            output = b"".join(event.data for event in stream if isinstance(event, plimsoll.Output))
+        assert output == stream.result.stdout == runs[0].stdout
+        assert other.start_javascript(RANDOM, idempotency_key="real-1").wait().record == runs[0].record
+        with pytest.raises(plimsoll.KeyConflict) as conflict:
+            one.run_javascript("1", idempotency_key="real-1")
+        assert conflict.value.not_dispatched is Reason.REQUEST
+
+
+def test_a_run_for_later_is_waited_for_and_cancelled(sandbox: plimsoll.Client) -> None:
+    handle = sandbox.start_javascript("console.log(6 * 7)", floor="process")
+    run = handle.wait(30)
+    assert (run.id, run.text, run.isolation) == (handle.id, "42\n", plimsoll.Tier.PROCESS)
+    assert handle.wait().record == run.record == sandbox.record(handle.id)
+    assert (handle.cancel(), handle.view().state) == ("already_finished", "finished")
+    assert sandbox.wait_run(handle.id).result is not None
+
+    endless = sandbox.start_javascript("for (;;);", idempotency_key="real-2")
+    with pytest.raises(plimsoll.RunPending) as waited:
+        endless.wait(0)
+    with pytest.raises(plimsoll.RunPending) as again:
+        sandbox.run_javascript("for (;;);", idempotency_key="real-2")
+    for pending in (waited.value, again.value):
+        assert (pending.run_id, pending.not_dispatched) == (endless.id, None)
+    assert endless.cancel() == "cancelled"
+    assert (endless.wait().exit_code, endless.wait().cancelled) == (130, True)
+    with pytest.raises(plimsoll.InsufficientIsolation) as refused:
+        sandbox.start_javascript("1", floor="vm")
+    assert refused.value.not_dispatched is Reason.ISOLATION
+
+
+SLOW = "console.log('one'); const t = Date.now(); while (Date.now() - t < 500); console.error('\u00fc'.repeat(5))"
+
+
+def test_a_stream_says_the_wall_and_gives_output_before_the_end(sandbox: plimsoll.Client) -> None:
+    at: dict[object, float] = {}
+    with sandbox.stream_javascript(SLOW, floor="process") as stream:
+        for event in stream:
+            at[event] = time.monotonic()
+    first, *outputs = at
+    assert isinstance(first, plimsoll.Accepted)
+    assert first.isolation is plimsoll.Tier.PROCESS
+    assert outputs == [
+        plimsoll.Output("stdout", b"one\n"),
+        plimsoll.Output("stderr", "\u00fc".encode() * 5 + b"\n"),
+    ]
+    assert at[outputs[1]] - at[outputs[0]] > 0.3
+    assert (stream.result.text, stream.result.id) == ("one\n", first.id)
+    with pytest.raises(plimsoll.InsufficientIsolation) as refused, sandbox.stream_javascript("1", floor="vm"):
+        pass
+    assert refused.value.not_dispatched is Reason.ISOLATION
+
+
+def test_a_stream_over_the_cap_and_of_bytes_that_are_no_text(sandbox: plimsoll.Client) -> None:
+    with sandbox.stream_javascript("console.log('\\u0001'.repeat(70000)); console.log('x')") as stream:
+        output = b"".join(event.data for event in stream if isinstance(event, plimsoll.Output))
+    assert (len(output), stream.result.stdout_truncated) == (65536, True)
+    assert stream.result.stdout == output
+
+
+async def test_leaving_a_stream_cancels_its_run(service: plimsoll.LocalService) -> None:
+    async with service.async_client() as sandbox:
+        async with sandbox.stream_javascript("console.log(1); for (;;);") as stream:
+            async for event in stream:
+                if isinstance(event, plimsoll.Output):
+                    break
+        assert stream.accepted is not None
+        view = await sandbox.wait_run(stream.accepted.id, 10)
+    assert (view.exit_code, view.cancelled, view.result) == (130, True, None)
+
+
+async def test_streams_and_handles_of_the_async_client(service: plimsoll.LocalService) -> None:
+    async with service.async_client() as sandbox:
+        handles = await asyncio.gather(*(sandbox.start_javascript(f"console.log({n})") for n in range(4)))
+        runs = await asyncio.gather(*(handle.wait() for handle in handles))
+        assert [run.text for run in runs] == ["0\n", "1\n", "2\n", "3\n"]
+        async with sandbox.stream_javascript("console.log(1)", floor="process") as stream:
+            assert [type(event) async for event in stream] == [plimsoll.Accepted, plimsoll.Output]
+        assert stream.result.ok

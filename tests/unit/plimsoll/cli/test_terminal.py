@@ -2,6 +2,7 @@
 
 import io
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -83,3 +84,16 @@ def test_a_failure_says_first_whether_anything_ran() -> None:
     assert show.failure_text(unmarked) == "may have run: No."
     reading = show.failure(InvalidRequest("No."), running=False)
     assert show.failure_text(reading) == "nothing ran: No."
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=6))
+def test_pieces_are_shown_as_the_whole_is(data: bytes, at: list[int]) -> None:
+    marks = [0, *sorted(min(mark, len(data)) for mark in at), len(data)]
+    for raw in (False, True):
+        whole, pieces = Tty(), Tty()
+        terminal.write_guest(whole, data, raw=raw)
+        writer = terminal.GuestWriter(pieces, raw=raw)
+        for start, end in pairwise(marks):
+            writer.write(data[start:end])
+        writer.close()
+        assert pieces.bytes() == whole.bytes()
