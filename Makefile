@@ -15,7 +15,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --univers
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve test check bench lock openapi guest clean
+.PHONY: help setup setup-dev demo serve test check bench images lock openapi guest clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -45,6 +45,9 @@ check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, 
 
 bench: $(DEV) $(CACHE) ## measure: start-up, latency, throughput, against native QuickJS
 	$(BIN)/python tests/bench
+
+images: ## build the sandbox image, with a registry or without, and list what is in it (IMAGES_FLAGS=--help explains)
+	@deploy/images/build.sh $(IMAGES_FLAGS)
 
 lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer versions)
 	$(COMPILE) $(PROJECTS) requirements/server.in -o requirements/server.lock

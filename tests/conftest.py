@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import docker
+
 ROOT = Path(__file__).resolve().parent.parent
 
 Answer = tuple[bool, str]
@@ -55,6 +57,8 @@ COMPONENTS: dict[str, Callable[[], Answer] | None] = {
     "openapi-client": lambda: _module("openapi_python_client"),
     "seccomp": _seccomp,
     "published-client": _published_client,
+    "docker": docker.available,
+    "runsc": docker.runsc_available,
 }
 """Every component by name, with the function that looks for it (None: the test itself can tell)."""
 

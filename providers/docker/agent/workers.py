@@ -1,0 +1,55 @@
+"""Interpreters that wait for code, so that a run does not pay for their start. Each runs one snippet and ends."""
+
+import os
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from providers.docker.agent import guests
+
+_HERE = Path(__file__).parent
+COMMANDS = {
+    # Isolated: neither the environment nor the workspace decides what the interpreter loads before the snippet's first line.
+    "python": ("/usr/bin/python3", "-I", str(_HERE / "snippet.py")),
+    "javascript": ("/usr/bin/node", str(_HERE / "snippet.js")),
+}
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A guest process that reads its program from `channel`, a stream socket, after saying one byte."""
+
+    language: str
+    guest: guests.Guest
+    channel: socket.socket
+
+    def ready(self) -> bool:
+        """Wait until it waits for code; false when it has ended instead."""
+        return self.channel.recv(1) != b""
+
+    def give(self, code: bytes) -> None:
+        """Hand over the whole program. A worker that is gone shows in its exit status."""
+        with self.channel, suppress(OSError):
+            self.channel.sendall(code)
+
+
+def started(language: str) -> Worker | None:
+    """A worker for `language`, or None when there is no process to be had. Raises KeyError."""
+    command = COMMANDS[language]
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            return Worker(language, guests.start(command, theirs.fileno()), ours)
+        except OSError:
+            ours.close()
+            return None
+
+
+def dismiss(worker: Worker) -> None:
+    """End one that is not needed: the run that begins shares its memory limit with nobody."""
+    worker.channel.close()
+    os.close(worker.guest.stdout)
+    os.close(worker.guest.stderr)
+    os.kill(worker.guest.pid, signal.SIGKILL)

@@ -1,0 +1,285 @@
+"""A docker daemon of the tests' own, the sandbox image in it, and one container spoken to as a provider speaks to it.
+
+Raw and small on purpose: HTTP over the daemon's socket and a hijacked stream, so that what is measured is the container.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from typing_extensions import override
+
+from plimsoll.contract import frames
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_FRAME = 1 << 20
+API = "/v1.41"
+AGENT = ("/usr/bin/python3", "-I", "-S", "/usr/lib/plimsoll")
+
+Answer = tuple[bool, str]
+
+
+def available() -> Answer:
+    """Whether this machine can have a daemon of ours."""
+    missing = [tool for tool in ("docker", "dockerd", "mmdebstrap") if not shutil.which(tool)]
+    if missing:
+        return False, f"not installed: {', '.join(missing)}"
+    return os.geteuid() == 0, "starting a docker daemon takes root"
+
+
+def runsc_available() -> Answer:
+    """Whether there is a gVisor to give that daemon."""
+    found, why = available()
+    return (shutil.which("runsc") is not None, "runsc is not installed") if found else (found, why)
+
+
+def runsc_platform() -> str:
+    """Systrap where this runsc knows it (from 2023 on), else ptrace."""
+    said = subprocess.run(["runsc", "--version"], capture_output=True, text=True, check=True).stdout
+    return "systrap" if said.split()[2].split(".")[-2][:4] >= "2023" else "ptrace"
+
+
+class Unix(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout: float = 60) -> None:
+        super().__init__("docker", timeout=timeout)
+        self._path = path
+
+    @override
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A running dockerd."""
+
+    place: Path
+    pid: int
+
+    @property
+    def socket(self) -> str:
+        return str(self.place / "docker.sock")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "DOCKER_HOST": f"unix://{self.socket}"}
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One request; the answer's JSON. Raises AssertionError with the daemon's words unless it is a success."""
+        with contextlib.closing(Unix(self.socket)) as connection:
+            data = None if body is None else json.dumps(body)
+            connection.request(method, API + path, data, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            said = answer.read()
+        assert answer.status < 300, (method, path, answer.status, said)
+        return json.loads(said) if said.strip() else None
+
+    def docker(self, *words: str, timeout: float = 120) -> str:
+        """The docker command against this daemon; its stdout."""
+        done = subprocess.run(
+            ["docker", *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@contextlib.contextmanager
+def daemon(place: Path) -> Iterator[Daemon]:
+    """A dockerd with everything it owns below `place`, without any network; ended, with its containers, on the way out."""
+    config = {"bridge": "none", "iptables": False, "ip6tables": False, "data-root": str(place / "data")}
+    config |= {"exec-root": str(place / "exec"), "pidfile": str(place / "pid")}
+    if runsc_available()[0]:
+        words = [f"--platform={runsc_platform()}", "--network=none"]
+        config["runtimes"] = {"runsc": {"path": shutil.which("runsc"), "runtimeArgs": words}}
+    (place / "daemon.json").write_text(json.dumps(config))
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["dockerd", "--config-file", place / "daemon.json", "-H", f"unix://{place / 'docker.sock'}"],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    found = Daemon(place, process.pid)
+    try:
+        _wait_for(found, process)
+        yield found
+        _remove_all(found)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_for(found: Daemon, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, (found.place / "log").read_text()
+        with contextlib.suppress(OSError):
+            found.call("GET", "/version")
+            return
+        time.sleep(0.05)
+    raise TimeoutError((found.place / "log").read_text())
+
+
+def _remove_all(found: Daemon) -> None:
+    for container in found.call("GET", "/containers/json?all=1"):
+        found.call("DELETE", f"/containers/{container['Id']}?force=1&v=1")
+
+
+def build_image(found: Daemon) -> str:
+    """The sandbox image as `make images` builds it where there is no registry; its content id."""
+    done = subprocess.run(
+        [ROOT / "deploy" / "images" / "build.sh", "--from-packages"],
+        env=found.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=900,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def recipe(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
+    """What a sandbox container is created from; `changes` replaces entries of HostConfig."""
+    tmpfs = "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"
+    limits = [("nofile", 1024), ("core", 0), ("fsize", 64 << 20)]
+    security = ["no-new-privileges:true"]
+    if runtime == "runc":
+        security.append("seccomp=" + (ROOT / "deploy" / "seccomp.json").read_text())
+    else:
+        limits.append(("nproc", 128))
+    host = {
+        "Runtime": runtime,
+        "AutoRemove": True,
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "CapAdd": ["KILL", "SETGID", "SETUID"],
+        "SecurityOpt": security,
+        "NetworkMode": "none",
+        "PidsLimit": 128 if runtime == "runc" else 1024,
+        "Memory": 512 << 20,
+        "MemorySwap": 512 << 20,
+        "NanoCpus": 1_000_000_000,
+        "Tmpfs": {"/workspace": tmpfs, "/tmp": tmpfs},
+        "ShmSize": 1 << 20,
+        "IpcMode": "private",
+        "LogConfig": {"Type": "none"},
+        "OomScoreAdj": 1000,
+        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in limits],
+    }
+    return {
+        "Image": image,
+        "User": "0:0",
+        "Entrypoint": list(AGENT),
+        "Cmd": list(warm),
+        "WorkingDir": "/workspace",
+        "Hostname": "sandbox",
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "HostConfig": host | changes,
+    }
+
+
+@dataclass
+class Sandbox:
+    """One container, attached before it was started."""
+
+    daemon: Daemon
+    id: str
+    stream: socket.socket
+    runtime: str
+    _rest: bytearray = field(default_factory=bytearray)
+    _decoder: frames.Decoder = field(default_factory=lambda: frames.Decoder(MAX_FRAME))
+    _ready: list[frames.Frame] = field(default_factory=list)
+    complaints: bytearray = field(default_factory=bytearray)
+
+    @classmethod
+    def start(cls, found: Daemon, image: str, runtime: str, *warm: str, **changes: Any) -> Self:
+        made = found.call("POST", "/containers/create", recipe(image, runtime, warm, **changes))
+        stream, rest = _attach(found, made["Id"])
+        found.call("POST", f"/containers/{made['Id']}/start")
+        return cls(found, made["Id"], stream, runtime, rest)
+
+    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        self.stream.sendall(frames.encode(header, body, limit=MAX_FRAME))
+
+    def receive(self) -> frames.Frame:
+        """The agent's next frame. Raises EOFError."""
+        while not self._ready:
+            self._ready += self._decoder.feed(self._demultiplexed())
+        return self._ready.pop(0)
+
+    def until(self, word: str) -> list[frames.Frame]:
+        """The frames up to and with the first of that type."""
+        seen = [self.receive()]
+        while seen[-1][0]["t"] != word:
+            seen.append(self.receive())
+        return seen
+
+    def _demultiplexed(self) -> bytes:
+        """The next piece of stdout; what comes on stderr is kept apart."""
+        kind, length = struct.unpack(">BxxxI", self._take(8))
+        data = self._take(length)
+        if kind == 1:
+            return data
+        self.complaints += data
+        return b""
+
+    def _take(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            data = self.stream.recv(1 << 20)
+            if not data:
+                raise EOFError(bytes(self.complaints))
+            self._rest += data
+        taken = bytes(self._rest[:count])
+        del self._rest[:count]
+        return taken
+
+    def destroy(self) -> None:
+        """Cut the stream first: unread output holds a kill up."""
+        self.stream.close()
+        with contextlib.closing(Unix(self.daemon.socket)) as connection:
+            connection.request("DELETE", f"{API}/containers/{self.id}?force=1&v=1")
+            assert connection.getresponse().status in {204, 404, 409}
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.daemon.call("GET", f"/containers/{self.id}/json")["State"]
+        return found
+
+
+def _attach(found: Daemon, container: str) -> tuple[socket.socket, bytearray]:
+    stream = socket.socket(socket.AF_UNIX)
+    stream.settimeout(60)
+    stream.connect(found.socket)
+    target = f"{API}/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+    stream.sendall(
+        f"POST {target} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".encode()
+    )
+    got = bytearray()
+    while b"\r\n\r\n" not in got:
+        got += stream.recv(1 << 16)
+    head, _, rest = bytes(got).partition(b"\r\n\r\n")
+    assert b" 101 " in head.splitlines()[0], head
+    return stream, bytearray(rest)
