@@ -11,6 +11,8 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.api import describe, health, runs
@@ -25,7 +27,8 @@ from app.dispatch.quota import Quota
 from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
-from app.http.answers import exception_handlers
+from app.http.answers import exception_handlers, problem_response
+from app.http.ids import request_id_of
 from app.http.middleware import Access, Authenticate, rim
 from app.identity import Caller, token_sha256
 from app.log import event, failure, logger
@@ -104,12 +107,18 @@ def create_service(
     return service
 
 
+async def _database_failed(request: Request, error: Exception) -> Response:
+    """No mark: what was asked for may be about a run that ran."""
+    failure(logger, "database.failed", error, request_id=request_id_of(request.scope))
+    return problem_response(request.scope, Refusal(Code.UNAVAILABLE, DATABASE_DOWN.detail))
+
+
 def _api(service: Service) -> FastAPI:
     api = FastAPI(
         title="Plimsoll",
         version=VERSION,
         summary="Runs untrusted code in a sandbox and says, on every result, how strong the wall was.",
-        exception_handlers=cast("Any", exception_handlers()),
+        exception_handlers=cast("Any", {**exception_handlers(), StoreError: _database_failed}),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -129,6 +138,12 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
     )
     await _reconcile(store, surroundings)
     surroundings = replace(surroundings, disk_full=DiskWatch(store.free_fraction).full)
+    if not store.sole_owner:
+        # Entered first, left last: while an end may still be written, nobody else may settle its run for good.
+        def cancel(run_id: str) -> bool:
+            return dispatcher.cancel(run_id)
+
+        await stack.enter_async_context(Replica(store.replicas, store.runs, cancel, surroundings.owner))
     settler = await stack.enter_async_context(Settler())
     keeper = EvidenceKeeper(store.evidence)
     running = Dispatcher(
@@ -141,10 +156,6 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         around=surroundings,
     )
     dispatcher = await stack.enter_async_context(running)
-    if not store.sole_owner:
-        await stack.enter_async_context(
-            Replica(store.replicas, store.runs, dispatcher.cancel, surroundings.owner)
-        )
     settler.watch(_prune(store, keeper, settings.retention_days * _DAY_MS, surroundings))
     room = Room(settings.kept_caller_mb << 20, settings.kept_total_mb << 20, settings.output_bytes)
     return Services(

@@ -50,6 +50,8 @@ _QUERY_S = 2.0
 NO_ROOM_RETRY_S = 60
 _SETTLE_TRIES = 30
 _SETTLE_PAUSE_S = 2.0
+_NEVER_RAN = frozenset({"unknown", "void"})
+"""What only the worker's own table says, of a run whose ticket can never be spent any more."""
 
 DATABASE_DOWN = Refusal(
     Code.UNAVAILABLE, "The database did not take the run, so it was not started.", Reason.ENVIRONMENT
@@ -74,6 +76,7 @@ class Runs(Protocol):
     async def settle(
         self, run_id: str, *, state: Unfinished, reason: str, settled: bool, audit: AuditRow | None
     ) -> bool: ...
+    async def fence(self, run: StartingRun, reason: str, audit: AuditRow) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ class Attempt:
         except StoreError as error:
             await self._void()
             if isinstance(error, StoreUnavailable) and error.outcome == "unknown":
-                self._settle_later(State.NOT_DISPATCHED, Reason.ENVIRONMENT)
+                self._fence_later(Reason.ENVIRONMENT)
             raise Refused(DATABASE_DOWN) from error
         self.reached(KillPoint.AFTER_STARTING_COMMIT)
 
@@ -232,40 +235,48 @@ class Attempt:
     # 4 -----------------------------------------------------------------------------------------------------------
     async def _after_silence(self, cause: str) -> Heard:
         state = await self._ask()
-        if state is None:
+        if state == "gone":
             raise await self._may_have_run(_cause(cause))
-        if state.state in {"unknown", "void"}:
-            raise await self._not_dispatched(self._unstarted)
-        if state.state == "finished" and state.ended and state.accepted:
-            return Heard.from_state(state)
-        if state.state == "broken":
-            raise await self._may_have_run("broken")
-        await self._cancel_quietly()
+        if isinstance(state, RunState):
+            if state.state in _NEVER_RAN:
+                raise await self._not_dispatched(self._unstarted)
+            if state.state == "finished" and state.ended and state.accepted:
+                return Heard.from_state(state)
+            if state.state == "broken":
+                raise await self._may_have_run("broken")
+        self.settler.watch(self._cancel_quietly())
         self.settler.watch(self._settle_from_worker())
         raise await self._may_have_run(_cause(cause), settled=False)
 
-    async def _ask(self) -> RunState | None:
-        """What the same boot says of the run, an unspent ticket voided first; None when it cannot be asked."""
+    async def _ask(self) -> RunState | Literal["silent", "gone"]:
+        """What the same boot says of the run, an unspent ticket voided first; silent: it is there, and may answer yet."""
         try:
             async with asyncio.timeout(_QUERY_S):
                 state = await self.worker.query(self.row.id, void=True)
+            return state if state.boot_id == self.ticket.boot_id else "gone"
         except (WorkerLost, TimeoutError):
-            return None
-        return state if state.boot_id == self.ticket.boot_id else None
+            return "silent" if await self._same_boot() else "gone"
+
+    async def _same_boot(self) -> bool:
+        try:
+            return (await self.worker.info()).boot_id == self.ticket.boot_id
+        except WorkerLost:
+            return False
 
     async def _settle_from_worker(self) -> None:
         """Ask again while the worker can still answer, then let `may_have_run` be final."""
+        state: RunState | Literal["silent", "gone"] = "silent"
         for _ in range(_SETTLE_TRIES):
             state = await self._ask()
-            if state is None or state.state != "running":
+            if state == "gone" or (isinstance(state, RunState) and state.state != "running"):
                 break
             await asyncio.sleep(_SETTLE_PAUSE_S)
-        else:
-            state = None
-        if state and state.state == "finished" and state.ended and state.accepted:
+        if isinstance(state, RunState) and state.state == "finished" and state.ended and state.accepted:
             run = finished(self.row, self.request, self.ticket, Heard.from_state(state))
             late = self._with_body(replace(run, recorded=True))
             self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, late), late.body))
+        elif isinstance(state, RunState) and state.state in _NEVER_RAN:
+            self._settle_later(State.NOT_DISPATCHED, Reason.ENVIRONMENT)
         else:
             self._settle_later(State.MAY_HAVE_RUN, "unanswered")
 
@@ -288,6 +299,11 @@ class Attempt:
                 logger, "run.not_settled", level=logging.ERROR, run_id=self.row.id, cause=type(error).__name__
             )
             self._settle_later(state, reason)
+
+    def _fence_later(self, reason: Reason) -> None:
+        """The commit may have happened, or happen yet: nothing is started for it, and the row is made to say so."""
+        audit = audit_row(self.row, f"run.{State.NOT_DISPATCHED}", self.unix_ms(), reason=reason)
+        self.settler.later(lambda: self.runs.fence(self.row, reason, audit))
 
     def _settle_later(self, state: Unfinished, reason: str) -> None:
         self.settler.later(lambda: self._write(state, reason, settled=True))

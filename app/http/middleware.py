@@ -139,7 +139,11 @@ class Gate:
         )
 
     async def _authenticate(self, scope: Scope, values: dict[bytes, str]) -> Refusal | None:
-        caller = await self._caller(values)
+        try:
+            caller = await self._caller(values)
+        except Refused as refused:
+            # What a key did before cannot be looked up either, so nothing is proven of its run.
+            return replace(refused.refusal, reason=None) if b"idempotency-key" in values else refused.refusal
         if caller is None:
             return Refusal(Code.UNAUTHENTICATED, self._access.token_hint, Reason.PERMISSION)
         set_caller(scope, caller)

@@ -6,9 +6,11 @@ changes nothing and is told so.
 
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from app.store import answers, cursors, orphans, rows
 from app.store.database import Database
@@ -62,8 +64,7 @@ class Runs:
         Raises StoreUnavailable; KeyTaken when another run holds the key (see `Keep.replaces_run_id`); QuotaExceeded;
         AlreadyExists for a run id that is there.
         """
-        row = {name: _plain(getattr(run, name)) for name in _STARTING}
-        row |= {"state": State.STARTING.value, "reason": "", "settled": False, "kept": keep is not None}
+        row = _written(run, State.STARTING, settled=False) | {"kept": keep is not None}
         now = self._clock()
 
         def unit(connection: sa.Connection) -> None:
@@ -104,14 +105,23 @@ class Runs:
         gives back what was reserved for the answer. A key stays with its run until it expires.
         """
         row = {"run": run_id, "state": state.value, "reason": reason, "settled": settled}
+        return await self._database.write(lambda connection: _settle(connection, row, audit))
+
+    async def fence(self, run: StartingRun, reason: str, audit: AuditRow) -> bool:
+        """Say that a run whose `insert_starting` had an unknown outcome was not dispatched; False when it is settled already.
+
+        Where its row is not there, one is written that says so: a commit that is still on its way can then change nothing. On
+        Postgres this waits for that commit.
+        """
+        state = State.NOT_DISPATCHED
+        fenced = _written(run, state, settled=True) | {"reason": reason, "kept": False}
+        row = {"run": run.id, "state": state.value, "reason": reason, "settled": True}
 
         def unit(connection: sa.Connection) -> bool:
-            changed = connection.execute(_SETTLE, row).first()
-            if changed is not None and audit is not None:
+            if connection.execute(_fencing(connection.dialect.name), fenced).rowcount == 1:
                 connection.execute(INSERT_AUDIT, asdict(audit))
-            if changed is not None and changed.kept and settled:
-                answers.end(connection, run_id, None)
-            return changed is not None
+                return True
+            return _settle(connection, row, audit)
 
         return await self._database.write(unit)
 
@@ -188,6 +198,28 @@ class Runs:
         Only for the sole owner of the database before it serves: every open run is then one that nobody will ever end.
         """
         return await self._database.write(lambda connection: orphans.abandon(connection, now_unix_ms, reason))
+
+
+def _written(run: StartingRun, state: State, *, settled: bool) -> dict[str, Any]:
+    """The columns of a row that is written the first time, but for `kept`."""
+    row = {name: _plain(getattr(run, name)) for name in _STARTING}
+    return row | {"state": state.value, "reason": "", "settled": settled}
+
+
+def _settle(connection: sa.Connection, row: dict[str, Any], audit: AuditRow | None) -> bool:
+    """Part of a unit of work: see `Runs.settle`."""
+    changed = connection.execute(_SETTLE, row).first()
+    if changed is not None and audit is not None:
+        connection.execute(INSERT_AUDIT, asdict(audit))
+    if changed is not None and changed.kept and row["settled"]:
+        answers.end(connection, row["run"], None)
+    return changed is not None
+
+
+@cache
+def _fencing(dialect: str) -> sa.Insert:
+    insert = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(runs)
+    return insert.on_conflict_do_nothing(index_elements=["id"])
 
 
 def _of(caller_id: str | None) -> dict[str, Any]:

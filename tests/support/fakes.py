@@ -181,6 +181,11 @@ class FakeRuns:
             self.audits.append(audit)
         return True
 
+    async def fence(self, run: StartingRun, reason: str, audit: AuditRow) -> bool:
+        self._fail("fence")
+        self.rows.setdefault(run.id, State.STARTING)
+        return await self.settle(run.id, state=State.NOT_DISPATCHED, reason=reason, settled=True, audit=audit)
+
 
 @dataclass
 class FakeEvidence:

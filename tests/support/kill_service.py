@@ -5,7 +5,9 @@ It is the real composition with one thing passed in: a callback at the kill poin
 
 Times that a test would have to wait out can be shortened with variables of the environment, in milliseconds: TEST_LEASE_MS
 (a replica's lease; it beats five times in it), TEST_FINAL_MS (until an orphan's state is final), TEST_BUSY_MS (how long SQLite
-waits for another writer). TEST_SLOTS is the number of slots, TEST_PROVIDER another provider instead of the effect provider.
+waits for another writer). TEST_SLOTS is the number of slots, TEST_PROVIDER another provider instead of the effect provider, and
+TEST_SIGNAL another signal instead of SIGKILL: SIGSTOP makes the process stand still at the point. With TEST_PATIENCE a provider
+that stands still is not killed for it.
 """
 
 import asyncio
@@ -24,13 +26,14 @@ EVERY = "any"
 
 def killer(point: str, nth: int) -> Reached:
     left = nth
+    number = signal.Signals[os.environ.get("TEST_SIGNAL", "SIGKILL")]
 
     def reached(at: KillPoint) -> None:
         nonlocal left
         if point in {at, EVERY}:
             left -= 1
             if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
 
     return reached
 
@@ -45,9 +48,11 @@ def provider(settings: Settings, effects: str) -> ProviderProcess:
 
 def shorten() -> None:
     """Before anything reads these constants."""
-    from app.dispatch import replica  # noqa: PLC0415  # as in service: after the provider is started
+    from app.dispatch import replica, supervisor  # noqa: PLC0415  # as in service: after the provider is started
     from app.store import sqlite  # noqa: PLC0415
 
+    if "TEST_PATIENCE" in os.environ:
+        supervisor._MISSES = 1_000
     replica.LEASE_MS = int(os.environ.get("TEST_LEASE_MS", replica.LEASE_MS))
     replica.BEAT_S = replica.LEASE_MS / 5_000
     replica.FINAL_AFTER_MS = int(os.environ.get("TEST_FINAL_MS", replica.FINAL_AFTER_MS))

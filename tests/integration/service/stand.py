@@ -6,6 +6,7 @@ Ground truth is the side-effect file: a run's id is appended to it when its "cod
 import json
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -135,6 +136,13 @@ class Stand:
         """How often code with each label had its effect, whatever the runs were called."""
         file = self.folder / "effects.labels"
         return Counter(file.read_text().split() if file.exists() else [])
+
+    def await_label(self, label: str, seconds: float = 10) -> None:
+        """Until code with this label is under way."""
+        end = time.monotonic() + seconds
+        while not self.labels()[label]:
+            assert time.monotonic() < end, f"{label} did not happen"
+            time.sleep(0.01)
 
     def switch(self, name: str, *, on: bool) -> None:
         """A file beside the effects that code can ask for."""

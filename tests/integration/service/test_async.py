@@ -88,7 +88,8 @@ def test_a_refusal_before_the_start_is_a_plain_answer_and_no_run(house: House) -
 
 
 def test_a_cancel_while_it_runs_ends_it_and_says_so(house: House) -> None:
-    run_id = begun(house, "begin out:begun sleep:20000 effect:late")
+    run_id = begun(house, "begin out:begun effect:there sleep:20000 effect:late")
+    house.stand.await_label("there")
     answer = house.served.cancel(run_id, token=house.alice)
     assert answer.json() == {"id": run_id, "state": "finished", "outcome": "cancelled"}
     row = ended(house, run_id)
