@@ -66,6 +66,8 @@ def test_the_space_after_the_colon_is_one_at_most() -> None:
     "fault",
     [
         b"event: a\ndata: {}\r\n\r\n",
+        b"event: a\ndata: {}\r\n\n",
+        b": still running\r\n\n",
         b"event: a\rdata: {}\n\n",
         b"event: a\ndata: {\ndata: }\n\n",
         b"event: a\nevent: b\ndata: {}\n\n",
