@@ -15,7 +15,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --univers
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve test check bench images lock openapi guest clean
+.PHONY: help setup setup-dev demo serve test check bench soak images lock openapi guest clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -48,6 +48,9 @@ bench: $(DEV) $(CACHE) ## measure: start-up, latency, throughput, against native
 
 images: ## build the sandbox image, with a registry or without, and list what is in it (IMAGES_FLAGS=--help explains)
 	@deploy/images/build.sh $(IMAGES_FLAGS)
+
+soak: $(DEV) ## random runs under random faults, long (SOAK_SECONDS=300 on each database; SOAK_SEED=N to choose alike)
+	SOAK_SECONDS=$${SOAK_SECONDS:-300} $(BIN)/python -m pytest -q -s tests/soak
 
 lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer versions)
 	$(COMPILE) $(PROJECTS) requirements/server.in -o requirements/server.lock

@@ -67,6 +67,10 @@ class Proxy:
     def mend(self) -> None:
         self._down = False
 
+    def disarm(self) -> None:
+        """No COMMIT is waited for any more."""
+        self._at_commit = None
+
     def at_commit(self, how: How, *, nth: int = 1) -> None:
         """Go away at the nth COMMIT from now.
 

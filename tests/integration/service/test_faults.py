@@ -344,6 +344,21 @@ def test_sqlite_away_after_the_start_still_delivers_and_records_later(sqlite_sta
         sqlite_stand.check(rows)
 
 
+def test_a_service_killed_before_it_recorded_an_end_knows_less_at_its_next_start(sqlite_stand: Stand) -> None:
+    with sqlite_service(sqlite_stand) as served, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(served.post, "begin effect:told sleep:300 out:done", keyed("k"))
+        sqlite_stand.await_label("told")
+        with locked(sqlite_stand):
+            answer = waiting.result(20)
+            assert (answer.status_code, answer.json()["recorded"]) == (200, False)
+            served.running.process.kill()
+            served.running.process.wait()
+    with sqlite_stand.service() as served:
+        retried = served.post("begin effect:told sleep:300 out:done", keyed("k"))
+        assert assert_may_have_run(retried) == answer.json()["id"]
+    assert sqlite_stand.labels() == {"told": 1}
+
+
 def test_postgres_away_before_the_start_runs_nothing(postgres_socket: Path, tmp_path: Path) -> None:
     with behind_proxy(postgres_socket, tmp_path) as (stand, served, proxy):
         run_id = served.post("effect:before", keyed("before")).json()["id"]

@@ -28,7 +28,7 @@ class Line:
         if buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.sock.settimeout(30)
-        self.sock.connect((at.hostname, at.port))
+        self.data = b""
         body = json.dumps(run_body(code)).encode()
         lines = {
             "host": at.netloc,
@@ -39,8 +39,12 @@ class Line:
             **bearer(token),
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        self.sock.sendall(f"POST /v1/runs HTTP/1.1\r\n{head}\r\n".encode() + body)
-        self.data = b""
+        try:
+            self.sock.connect((at.hostname, at.port))
+            self.sock.sendall(f"POST /v1/runs HTTP/1.1\r\n{head}\r\n".encode() + body)
+        except OSError:
+            self.sock.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
