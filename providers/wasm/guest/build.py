@@ -56,7 +56,7 @@ WIZER: Final = {
 UNITS: Final = ("dtoa.c", "libregexp.c", "libunicode.c")  # quickjs.c is included by shim.c
 FLAGS: Final = (
     *("-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c23", "-O2", "-D_GNU_SOURCE", "-DNDEBUG"),
-    *("-Wl,-z,stack-size=2097152", "-Wl,--strip-all", "-Wl,--gc-sections"),
+    *("-Wl,-z,stack-size=1048576", "-Wl,--strip-all", "-Wl,--gc-sections"),
 )
 
 

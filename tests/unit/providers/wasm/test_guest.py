@@ -1,5 +1,6 @@
 """The guest is the one that was released, comes from the inputs that are committed, and prints as Node does."""
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -9,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from providers.wasm import capi, guest
 from providers.wasm.guest import build, pins
-from providers.wasm.vm import Engine, EngineConfig, compile_module
+from providers.wasm.vm import Ending, Engine, EngineConfig, VmResult, compile_module
 from tests.conftest import require
 
 CONFIG = EngineConfig()
@@ -201,6 +202,55 @@ def test_each_console_method_has_its_stream(engine: Engine, method: str, stream:
         f"console.{method}('x')".encode(), deadline_ns=time.monotonic_ns() + 10**10, seed=bytes(8)
     )
     assert getattr(result, stream).strip(b"'") in {b"x\n", b"x'\n"}
+
+
+STACK_BYTES = 1 << 20
+"""The guest's own stack, at the bottom of its memory (-z stack-size in build.py). JavaScript is stopped at half of it."""
+
+
+@pytest.mark.component("wasm")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "function f() { f() } f()",
+        "function f() { f.apply(null, new Array(1000)) } f()",
+        "const f = () => [1, 2, 3].sort(f); f()",
+        "const f = () => 'aa'.replace(/a/g, f); f()",
+        "const o = { toJSON() { return JSON.stringify(o) } }; JSON.stringify(o)",
+        "const o = { valueOf() { return new Date(o) } }; new Date(o)",
+        "const p = new Proxy({}, { get: (t, k, r) => r[k] }); p.x",
+        "function* g() { yield* g() } [...g()]",
+        "new RegExp('(?='.repeat(3e4) + 'a' + ')'.repeat(3e4))",
+        "new RegExp('['.repeat(1e5) + ']'.repeat(1e5), 'v')",
+        "eval('{'.repeat(1e5))",
+        "eval('1?'.repeat(1e5) + '1')",
+        "JSON.parse('['.repeat(1e6))",
+        "let a = []; for (let i = 0; i < 1e5; i++) a = [a]; a.flat(Infinity)",
+    ],
+)
+def test_no_recursion_gets_near_the_end_of_the_guests_own_stack(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    deepest: list[int] = []
+    conclude = Engine._conclude
+
+    def measured(self: Engine, vm: capi.Instance, *rest: Any) -> VmResult:
+        base, _ = vm.memory()
+        deepest.append(len(ctypes.string_at(base, STACK_BYTES).lstrip(b"\0")))
+        return conclude(self, vm, *rest)
+
+    monkeypatch.setattr(Engine, "_conclude", measured)
+    result = engine.run(source.encode(), deadline_ns=time.monotonic_ns() + 20 * 10**9, seed=bytes(8))
+    assert result.exit_code == 1
+    assert result.ending in {Ending.FINISHED, Ending.STACK}
+    assert 0 < deepest[0] < STACK_BYTES * 5 // 8
+
+
+@pytest.mark.component("wasm")
+def test_the_image_is_kept_whole_for_the_next_run(engine: Engine) -> None:
+    assert engine._layout.least_memory <= CONFIG.keep_resident_bytes
+    assert STACK_BYTES < engine._layout.io < engine._layout.least_memory
+    assert f"stack-size={STACK_BYTES}" in " ".join(build.FLAGS)
 
 
 @pytest.mark.component("wasm")
