@@ -12,6 +12,7 @@ import ctypes
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -52,6 +53,9 @@ def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     _raise_file_limit()
     with ExitStack() as owned:
         processes = [spawn(name, settings.provider_frame()) for name in settings.providers]
+        if options.private_data:
+            # The program may be gone, killed, when this service ends: nobody else would remove what it kept.
+            owned.callback(shutil.rmtree, settings.data_dir, ignore_errors=True)
         for process in processes:
             owned.callback(process.end)
         return _run(settings, processes, door, token)
@@ -67,7 +71,15 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--private-fd", type=int, metavar="N", help="serve one program over this inherited socket"
     )
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--private-data",
+        action="store_true",
+        help="with --private-fd: the data directory was made for this service alone and is removed at the end",
+    )
+    options = parser.parse_args(argv)
+    if options.private_data and options.private_fd is None:
+        parser.error("--private-data goes with --private-fd")
+    return options
 
 
 def _faulty(door: PrivateDoor | None, faults: list[str]) -> int:

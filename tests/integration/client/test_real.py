@@ -1,8 +1,12 @@
 """The library against the service itself, started by the library: every check holds on a real answer."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +160,23 @@ async def test_streams_and_handles_of_the_async_client(service: plimsoll.LocalSe
         async with sandbox.stream_javascript("console.log(1)", floor="process") as stream:
             assert [type(event) async for event in stream] == [plimsoll.Accepted, plimsoll.Output]
         assert stream.result.ok
+
+
+def test_a_program_that_is_killed_leaves_no_kept_output_behind(tmp_path: Path) -> None:
+    """The service of a program that was killed ends by itself and removes the directory that was made for it."""
+    program = (
+        "import os, plimsoll\n"
+        "with plimsoll.local() as sandbox:\n"
+        "    sandbox.run_javascript('console.log(\"kept-canary\")', idempotency_key='k')\n"
+        "    print('ran', flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (-9, b"ran\n")
+    until = time.monotonic() + 20
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < until, list(tmp_path.iterdir())
+        time.sleep(0.05)

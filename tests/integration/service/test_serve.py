@@ -214,3 +214,15 @@ def test_sigterm_takes_no_new_run_lets_running_ones_finish_and_tells_the_rest(tm
         told = endless.result(20).json()
         assert (told["cancelled"], told["result"]["exit_code"]) == (True, 130)
         assert running.process.wait(15) == 0
+
+
+def test_a_data_directory_is_only_removed_by_a_private_service_that_was_told_to(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    done = plimsolld(environment(data), "--private-data")
+    assert (done.returncode, data.exists()) == (2, True)
+    process, door = private(environment(data), b"plim_x")
+    with door:
+        assert json.loads(door.makefile().readline())["ready"] is True
+    assert process.wait(15) == 0
+    assert (data / "plimsoll.db").exists()

@@ -1,6 +1,6 @@
 """A private service for this process alone: `with plimsoll.local() as sandbox: sandbox.run_javascript("...")`.
 
-The library runs `plimsolld --private-fd N` with an environment that holds only what is passed here, a data directory of its
+The library runs `plimsolld --private-fd N --private-data` with an environment that holds only what is passed here, a data directory of its
 own, and one inherited socket. On that socket the library writes a random token, one line; the service answers one line of
 JSON: `{"ready": true, "socket": PATH, "version": ...}` when it accepts connections, or `{"ready": false, "errors": [...]}`
 and ends. The socket's end of file ends the service, whatever becomes of this process.

@@ -130,7 +130,7 @@ def start(program: str, environment: Mapping[str, str]) -> PrivateService:
 def _spawn(program: str, theirs: socket.socket, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     number = theirs.fileno()
     return subprocess.Popen(  # noqa: S603 - the program was named by the caller
-        [program, "--private-fd", str(number)],
+        [program, "--private-fd", str(number), "--private-data"],
         env=dict(environment),
         pass_fds=[number],
         stdin=subprocess.DEVNULL,
