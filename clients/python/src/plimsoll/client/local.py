@@ -1,9 +1,10 @@
 """A private service for this process alone: `with plimsoll.local() as sandbox: sandbox.run_javascript("...")`.
 
-The library runs `plimsolld --private-fd N --private-data` with an environment that holds only what is passed here, a data directory of its
-own, and one inherited socket. On that socket the library writes a random token, one line; the service answers one line of
-JSON: `{"ready": true, "socket": PATH, "version": ...}` when it accepts connections, or `{"ready": false, "errors": [...]}`
-and ends. The socket's end of file ends the service, whatever becomes of this process.
+The library runs `plimsolld --private-fd N --private-data` with an environment that holds only what is passed
+here, a data directory of its own, and one inherited socket. On that socket the library writes a random token,
+one line; the service answers one line of JSON: `{"ready": true, "socket": PATH, "version": ...}` when it
+accepts connections, or `{"ready": false, "errors": [...]}` and ends. The socket's end of file ends the
+service, whatever becomes of this process.
 """
 
 import asyncio
@@ -131,7 +132,8 @@ def local(
 ) -> LocalService:
     """A private service with one provider, not started yet: use it in `with` or `async with`.
 
-    `daemon` is the service's program (default: PLIMSOLL_DAEMON, beside this Python, PATH), `settings` the only environment
-    it gets, for example `{"SANDBOX_MEMORY_MB": "128"}`; PLIMSOLL_CACHE_DIR is handed on when it is set here.
+    `daemon` is the service's program (default: PLIMSOLL_DAEMON, beside this Python, PATH), `settings` the
+    only environment it gets, for example `{"SANDBOX_MEMORY_MB": "128"}`; PLIMSOLL_CACHE_DIR is handed on when
+    it is set here.
     """
     return LocalService(provider, daemon, settings)
