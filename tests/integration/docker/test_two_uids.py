@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.integration.docker.conftest import Start
 from tests.support.docker import Sandbox
 
-HOSTILE = (Path(__file__).parent / "hostile.py").read_bytes()
+HOSTILE = (Path(__file__).parent / "inside" / "hostile.py").read_bytes()
 ATTEMPTS = 15
 
 HARMLESS = {"runc": set[str](), "runsc": {"memory_map", "priority"}}
