@@ -5,14 +5,13 @@ takes one of two equal Content-Lengths. Whatever two readers could frame differe
 """
 
 import re
-from urllib.parse import unquote
 
 from app.http.answers import too_large
 from app.http.limits import ListenerLimits
 from plimsoll.contract.refusals import Code, Reason, Refusal
 
 _ENDS = (b"\n\r\n", b"\n\n")
-_REQUEST_LINE = re.compile(rb"[A-Z]{1,16} /[!-~]* HTTP/1\.([01])")
+_REQUEST_LINE = re.compile(rb"[A-Z]{1,16} (/[!-~]*) HTTP/1\.([01])")
 _PATH = re.compile(rb"[A-Z]{1,16} (/[!->@-~]*)")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _FRAMING = {b"content-length", b"transfer-encoding", b"content-encoding"}
@@ -27,7 +26,7 @@ def end_of_head(data: bytes, start: int = 0) -> int | None:
 def path_of(head: bytes) -> str:
     """The path as routes see it, also in a header that is refused or has only begun; empty when there is none to read."""
     found = _PATH.match(head)
-    return unquote(found[1].decode("ascii")) if found else ""
+    return found[1].decode("ascii") if found else ""
 
 
 def too_long(limits: ListenerLimits) -> Refusal:
@@ -45,9 +44,12 @@ def inspect_head(head: bytes, limits: ListenerLimits) -> Refusal | None:
         return _malformed("Header lines must end with CR LF")
     if (version := _REQUEST_LINE.fullmatch(line)) is None:
         return _malformed("The request line must be METHOD /path HTTP/1.1")
+    if b"%" in version[1].partition(b"?")[0]:
+        # One spelling for each path: what a gateway forbids by its path must not be reached by another one.
+        return _malformed("The path must hold no %; none here needs one")
     if any(field[:1] in {b" ", b"\t", b""} for field in fields):
         return _malformed("Header lines must not be folded or empty")
-    return _framing(_framing_fields(fields), old=version[1] == b"0", limits=limits)
+    return _framing(_framing_fields(fields), old=version[2] == b"0", limits=limits)
 
 
 def _framing_fields(fields: list[bytes]) -> list[tuple[bytes, bytes]]:

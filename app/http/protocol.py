@@ -14,7 +14,6 @@ from asyncio import TimerHandle
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, cast
-from urllib.parse import unquote
 
 import h11
 from typing_extensions import override
@@ -184,7 +183,7 @@ class Protocol(H11Protocol):
             "scheme": self.scheme,
             "method": event.method.decode("ascii"),
             "root_path": "",
-            "path": unquote(raw_path.decode("ascii")),
+            "path": raw_path.decode("ascii"),
             "raw_path": raw_path,
             "query_string": query_string,
             "headers": self.headers,

@@ -69,10 +69,17 @@ def test_chunks_need_http_1_1() -> None:
         "GET / HTTP/1.11",
         "G / HTTP/0.9",
         "GET /a b HTTP/1.1",
+        "GET /v1/runs%0a HTTP/1.1",
+        "GET /%76%31/runs HTTP/1.1",
+        "GET /% HTTP/1.1",
     ],
 )
 def test_another_request_line_is_refused(first: str) -> None:
     assert inspect_head(head(first=first), DEFAULTS) is not None
+
+
+def test_a_query_may_hold_a_percent_sign() -> None:
+    assert inspect_head(head(first="GET /v1/runs?cursor=a%3D%3F HTTP/1.1"), DEFAULTS) is None
 
 
 def test_the_end_is_found_once_it_is_there() -> None:
