@@ -9,6 +9,8 @@ processes and threads then answer in an order of their own. What must hold whate
 3. a result that was delivered as recorded is stored, with the same record; under its key it comes back byte for byte
 4. every run that was acknowledged is known, and every run gets a last word
 5. a service that lives has all its slots again when nothing runs
+6. the bytes that are counted for kept answers are those that they have (looked at on SQLite)
+7. nothing failed in a way that nobody thought of
 """
 
 import os
@@ -200,9 +202,18 @@ class Soak:
                     or b'"recorded":false' in again.content
                 )
             await_free(served)
+            self._books()
+            assert not [line for line in served.running.lines() if line["event"] == "unhandled"]
         states = [row["state"] for row in rows.values()]
         told = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
         return f"{self.lives} lives, {len(ledger.asked)} requests, {len(rows)} runs ({told}), {len(effects)} effects"
+
+    def _books(self) -> None:
+        if self.proxy is None:
+            with closing(sqlite3.connect(self.stand.file)) as database:
+                (held,) = database.execute("SELECT coalesce(sum(held_bytes), 0) FROM answers").fetchone()
+                (counted,) = database.execute("SELECT sum(bytes) FROM kept_bytes WHERE scope = ''").fetchone()
+            assert held == counted, "bytes of kept answers were lost or counted twice"
 
 
 def hash_of(text: str) -> int:

@@ -7,7 +7,7 @@ Times that a test would have to wait out can be shortened with variables of the 
 (a replica's lease; it beats five times in it), TEST_FINAL_MS (until an orphan's state is final), TEST_BUSY_MS (how long SQLite
 waits for another writer). TEST_SLOTS is the number of slots, TEST_PROVIDER another provider instead of the effect provider, and
 TEST_SIGNAL another signal instead of SIGKILL: SIGSTOP makes the process stand still at the point. With TEST_PATIENCE a provider
-that stands still is not killed for it.
+that stands still is not killed for it, and its run's end is waited for only a second beyond the deadline.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ def provider(settings: Settings, effects: str) -> ProviderProcess:
 
 def shorten() -> None:
     """Before anything reads these constants."""
-    from app.dispatch import replica, supervisor  # noqa: PLC0415  # as in service: after the provider is started
+    from app.dispatch import attempt, replica, supervisor  # noqa: PLC0415  # as in service: after the provider is started
     from app.store import sqlite  # noqa: PLC0415
 
     if "TEST_PATIENCE" in os.environ:
-        supervisor._MISSES = 1_000
+        supervisor._MISSES, attempt.GRACE_S = 1_000, 1.0
     replica.LEASE_MS = int(os.environ.get("TEST_LEASE_MS", replica.LEASE_MS))
     replica.BEAT_S = replica.LEASE_MS / 5_000
     replica.FINAL_AFTER_MS = int(os.environ.get("TEST_FINAL_MS", replica.FINAL_AFTER_MS))

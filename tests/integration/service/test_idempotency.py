@@ -187,6 +187,7 @@ def test_a_replay_authenticates_and_authorises_like_a_first_request(house: House
     asked = [house.served.post("effect:guarded", key, token=token) for token in ("plim_no", house.reader, "")]
     assert [answer.status_code for answer in asked] == [401, 403, 401]
     assert not any("result" in answer.json() for answer in asked)
+    assert not any("not_dispatched" in answer.json() for answer in asked), "it ran"
     assert house.stand.labels()["guarded"] == 1
 
 

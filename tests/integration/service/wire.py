@@ -1,9 +1,10 @@
 """Requests over a bare socket, for callers that hang up, read slowly, or read the events of a stream as they come."""
 
 import json
+import selectors
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -93,6 +94,17 @@ class Line:
     def events(self) -> list[Event]:
         """The events so far."""
         return events_in(self.body())
+
+
+def drain(lines: Iterable[Line]) -> None:
+    """Read them all to their ends, each whenever it has something, so that none is cut as stalled."""
+    with selectors.DefaultSelector() as ready:
+        for line in lines:
+            ready.register(line.sock, selectors.EVENT_READ, line)
+        while ready.get_map():
+            for key, _ in ready.select(30):
+                if not key.data.read():
+                    ready.unregister(key.fileobj)
 
 
 def stream(
