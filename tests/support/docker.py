@@ -20,6 +20,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from plimsoll.contract import frames
+from providers.docker.frames import Event, Runnable, Talk
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FRAME = 1 << 20
@@ -142,7 +143,14 @@ def _wait_for(found: Daemon, process: "subprocess.Popen[bytes]") -> None:
 
 def _remove_all(found: Daemon) -> None:
     for container in found.call("GET", "/containers/json?all=1"):
-        found.call("DELETE", f"/containers/{container['Id']}?force=1&v=1")
+        _remove(found, container["Id"])
+
+
+def _remove(found: Daemon, container: str) -> None:
+    """By force; one that is gone or going is fine."""
+    with contextlib.closing(Unix(found.socket)) as connection:
+        connection.request("DELETE", f"{API}/containers/{container}?force=1&v=1")
+        assert connection.getresponse().status in {204, 404, 409}
 
 
 def build_image(found: Daemon) -> str:
@@ -257,12 +265,29 @@ class Sandbox:
         del self._rest[:count]
         return taken
 
+    def run(self, payload: Runnable) -> list[Event]:
+        """One whole run, heard by the machine that providers use."""
+        talk = Talk()
+        for frame in talk.begin(payload):
+            self.stream.sendall(frame)
+        events: list[Event] = []
+        while not talk.over:
+            events += talk.feed(self._demultiplexed())
+        return events
+
+    def gone(self, timeout: float = 20) -> float:
+        """Wait until the daemon knows it no more; seconds that took."""
+        began = time.monotonic()
+        while time.monotonic() < began + timeout:
+            if not any(one["Id"] == self.id for one in self.daemon.call("GET", "/containers/json?all=1")):
+                return time.monotonic() - began
+            time.sleep(0.01)
+        raise TimeoutError(self.id)
+
     def destroy(self) -> None:
         """Cut the stream first: unread output holds a kill up."""
         self.stream.close()
-        with contextlib.closing(Unix(self.daemon.socket)) as connection:
-            connection.request("DELETE", f"{API}/containers/{self.id}?force=1&v=1")
-            assert connection.getresponse().status in {204, 404, 409}
+        _remove(self.daemon, self.id)
 
     def state(self) -> dict[str, Any]:
         found: dict[str, Any] = self.daemon.call("GET", f"/containers/{self.id}/json")["State"]

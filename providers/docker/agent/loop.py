@@ -111,7 +111,9 @@ class Agent:
                 workers.dismiss(worker)
         self._warm = []
         if taken is None and language is not None:
-            return workers.started(language)
+            taken = workers.started(language)
+            if taken is not None:
+                taken.ready()
         return taken
 
     def _next_step(self) -> None:

@@ -19,7 +19,7 @@ PROFILE = json.loads((ROOT / "deploy" / "seccomp.json").read_text())
 REFUSED = {"EPERM", "ENOSYS"}
 
 EXEMPT = {"335": "SIGILL", "336": "ENXIO"}
-"""uretprobe and uprobe on x86_64: kernels from 6.14 on let them past every filter, and answer so unless they put the call there."""
+"""uretprobe and uprobe on x86_64: kernels from 6.14 on let them past every filter and answer so, unless they made the call."""
 
 
 def named() -> set[str]:
