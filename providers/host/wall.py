@@ -5,7 +5,7 @@ Rules:
 1. tier = the weaker of what the provider derived from its facts and the constant ceiling of its kind
 2. any missing required fact: health `refusing`, tier `none`, and the fault's code is said
 3. a look that fails or takes too long is itself a missing fact
-4. a drop counts at once, a recovery only after a whole new look
+4. a drop counts at once, a recovery only after a whole new look, which comes soon: after a second, then two, then four, …
 5. a fact keeps the time at which its present value was first seen, so the digest changes only when a value does
 """
 
@@ -25,7 +25,7 @@ OPEN_S: Final = 90.0
 """How long a provider may take to get ready: it may have to compile its guest first."""
 LOOK_S: Final = 10.0
 RECOVERY_S: Final = 1.0
-"""Pause between a drop and the next look."""
+"""Pause between a drop, or a look that found a fault, and the next look; doubled for every look that finds one again."""
 _FAULT = re.compile(r"[a-z0-9_]{1,64}")
 
 
@@ -57,13 +57,18 @@ class Wall:
         self._look_now = asyncio.Event()
 
     async def watch(self) -> None:
-        """Open the provider, look, and look again every interval and soon after a drop. Raises Lost."""
+        """Open the provider, look, and look again every interval, and soon while there is a fault. Raises Lost."""
         fault = await self._open()
+        soon_s = RECOVERY_S
         while True:
             self._look_now.clear()
-            self.take(await self._look() if fault is None else Findings(Tier.NONE, (), (fault,)))
+            found = await self._look() if fault is None else Findings(Tier.NONE, (), (fault,))
+            if found.faults or not self._look_now.is_set():
+                self.take(found)
+            pause_s = min(soon_s, self._interval_s) if self.faults else self._interval_s
+            soon_s = min(2 * soon_s, self._interval_s) if self.faults else RECOVERY_S
             try:
-                async with asyncio.timeout(self._interval_s):
+                async with asyncio.timeout(pause_s):
                     await self._look_now.wait()
                     await asyncio.sleep(RECOVERY_S)
             except TimeoutError:

@@ -1,6 +1,7 @@
 """What a worker claims: never more than its facts and its kind allow, and nothing at all when a required fact is missing."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
@@ -192,6 +193,47 @@ async def test_it_looks_again_every_interval_and_recovers(monkeypatch: pytest.Mo
 
     await watched(each, mended)
     assert each.tier is Tier.PROCESS
+
+
+async def test_a_look_that_found_a_fault_is_repeated_soon_and_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RECOVERY_S", 0.02)
+    each, provider = wall(RuntimeError("once"), interval_s=60)
+    start, at = asyncio.get_running_loop().time(), list[float]()
+    look = provider.collect
+
+    async def failing() -> Findings:
+        at.append(asyncio.get_running_loop().time() - start)
+        if len(at) == 5:
+            provider.found = GOOD
+        return await look()
+
+    monkeypatch.setattr(provider, "collect", failing)
+    await watched(each, lambda: each.health is Health.SERVING)
+    pauses = [after - before for before, after in itertools.pairwise(at)]
+    assert all(pause >= 0.02 * 2**turn for turn, pause in enumerate(pauses)), pauses
+    assert len(pauses) == 4
+    assert at[-1] < 2
+
+
+async def test_a_fault_seen_while_a_look_goes_on_is_not_wiped_out_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RECOVERY_S", 0.01)
+    each, provider = wall(GOOD, interval_s=0.01)
+    said: list[str] = []
+
+    async def dropping() -> Findings:
+        provider.looks += 1
+        if provider.looks == 2:
+            each.dropped("seccomp_missing")
+            each.changed = lambda: said.append(f"{each.health.value} after look {provider.looks}")
+        return GOOD
+
+    monkeypatch.setattr(provider, "collect", dropping)
+    await watched(each, lambda: bool(said))
+    assert said == ["serving after look 3"]
 
 
 async def test_a_lost_provider_ends_the_watch() -> None:
