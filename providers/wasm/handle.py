@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import time
 from collections import deque
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from plimsoll.contract.results import EXIT_CANCELLED, EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.worker import Out
-from providers.seam import Break, Finish, Meter, Stream
+from providers.seam import Break, Finish, Meter, Observation, Stream
 from providers.wasm.capture import LOOK_NS
 from providers.wasm.forks import Forked
 from providers.wasm.protocol import (
@@ -137,6 +138,8 @@ class Runner:
         self.tenant: str | None = None
         self.runs = 0
         self.idle_since = 0.0
+        self.seen: tuple[Observation, ...] = ()
+        """What its confinement looked like before it was used."""
         self.state = State.STARTING
         self.course: Course | None = None
         self._loop = asyncio.get_running_loop()
@@ -156,6 +159,14 @@ class Runner:
     async def hello(self) -> dict[str, Any]:
         """What it reports of its confinement, once. Raises RunnerGone."""
         return await self._hello
+
+    def is_alive(self) -> bool:
+        """Whether the process is there right now, also before its end was noticed."""
+        if self.state is State.DEAD:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return not poll.poll(0)
 
     # --- a run ----------------------------------------------------------------------------------------------------
 

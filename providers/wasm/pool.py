@@ -4,7 +4,8 @@
 - two never-used runners a processor are kept; beyond them they are forked on demand (3 ms), and there are always enough,
   because the host never runs more than its slots at once
 - an idle runner of a tenant is let go after ten seconds, or when its place is needed, or after a thousand runs
-- a runner that does not report a whole confinement is never used, and that is said at once
+- a runner that does not report a whole confinement is never used, and that is said at once; one that died proves nothing
+- when one new runner after the other dies, that is said too: nothing can be proven then, and forking on would help nobody
 """
 
 import asyncio
@@ -22,10 +23,22 @@ IDLE_S: Final = 10.0
 _HELLO_S: Final = 5.0
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.2
+_MOST_PAUSE_S: Final = 5.0
 _END_S: Final = 1.0
+DEATHS: Final = 5
+"""So many runners that died unused, one soon after the other and with no good run between, mean that none will live."""
 
 Check = Callable[[Runner, Mapping[str, Any]], str | None]
 """The fault that a runner's report or looks show, or None."""
+
+
+class Unconfined(RunnerGone):
+    """A new runner lives and is not confined as it must be; it is dead now."""
+
+    def __init__(self, runner: Runner) -> None:
+        """Keep what was seen of it."""
+        super().__init__()
+        self.seen = runner.seen
 
 
 class Pool:
@@ -42,7 +55,7 @@ class Pool:
         runs_each: int = RUNS_EACH,
         idle_s: float = IDLE_S,
     ) -> None:
-        """`dropped(fault)` is told about every runner that is not confined as it must be."""
+        """`dropped(fault)` is told about every runner that is not confined as it must be, and when none lives."""
         self._forks = forks
         self._spare = min(slots, 2 * (os.cpu_count() or 1) if spare is None else spare)
         self._most = slots + self._spare
@@ -53,12 +66,16 @@ class Pool:
         self._all: set[Runner] = set()
         self._coming = 0
         """How many more are being forked."""
+        self._deaths = 0
+        """How many runners died unused since one was good for a run, with little time between."""
+        self._last_death = 0.0
         self._ending: set[Runner] = set()
         self._fresh: list[Runner] = []
         self._idle: list[Runner] = []
         """Idle runners with a tenant, longest idle first."""
         self._wanted = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._closing = False
 
     @property
     def runners(self) -> frozenset[Runner]:
@@ -73,6 +90,7 @@ class Pool:
 
     async def __aexit__(self, *_: object) -> None:
         """End every runner and wait until each is gone."""
+        self._closing = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -105,6 +123,7 @@ class Pool:
             runner.kill("given_up")
         if runner.state is State.DEAD:
             return
+        self._deaths = 0
         if runner.runs >= self._runs_each:
             runner.kill("retired")
             return
@@ -132,7 +151,7 @@ class Pool:
     # --- runners --------------------------------------------------------------------------------------------------
 
     async def fork(self) -> Runner:
-        """A new runner, confined and checked. Raises ForkFailed, RunnerGone, TimeoutError."""
+        """A new runner, confined and checked. Raises ForkFailed, RunnerGone (Unconfined when it lived), TimeoutError."""
         self._coming += 1
         try:
             runner = Runner(await self._forks.fork(), self._dead)
@@ -140,21 +159,41 @@ class Pool:
             self._coming -= 1
         self._all.add(runner)
         try:
-            async with asyncio.timeout(_HELLO_S):
-                report = await runner.hello()
-            fault = self._check(runner, report)
+            await self._ready(runner)
+        except (RunnerGone, TimeoutError) as failure:
+            runner.kill("unready")
+            if not isinstance(failure, Unconfined):
+                self._count_death()
+            raise
         except BaseException:
             runner.kill("unready")
             raise
-        if fault is not None:
-            runner.kill("unconfined")
-            self._dropped(fault)
-            raise RunnerGone
         runner.state = State.IDLE
         return runner
 
+    async def _ready(self, runner: Runner) -> None:
+        """Look at a new runner. Only what was seen of one that was alive afterwards says something about the wall."""
+        async with asyncio.timeout(_HELLO_S):
+            report = await runner.hello()
+        fault = self._check(runner, report)
+        if not runner.is_alive():
+            raise RunnerGone
+        if fault is not None:
+            self._dropped(fault)
+            raise Unconfined(runner)
+
+    def _count_death(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._deaths = self._deaths + 1 if now - self._last_death < self._idle_s else 1
+        self._last_death = now
+        if self._deaths % DEATHS == 0:
+            self._dropped("runners_die")
+
     def _dead(self, runner: Runner) -> None:
         self._all.discard(runner)
+        now = asyncio.get_running_loop().time()
+        if runner in self._fresh and not self._closing and now - self._last_death > _PAUSE_S:
+            self._count_death()  # several spare ones at the same time count once
         for row in (self._fresh, self._idle):
             if runner in row:
                 row.remove(runner)
@@ -162,7 +201,7 @@ class Pool:
         self._wanted.set()
 
     async def _keep(self) -> None:
-        """Fork spares when some were taken, let idle ones go when they are old."""
+        """Fork spares when some were taken, let idle ones go when they are old. Slower and slower while they die."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._idle_s / 4):
@@ -171,10 +210,16 @@ class Pool:
             self._trim()
             try:
                 while len(self._fresh) < self._spare and len(self._all) + self._coming < self._most:
+                    if self._deaths:
+                        await asyncio.sleep(self._pause_s)
                     self._fresh.append(await self.fork())
             except (ForkFailed, RunnerGone, TimeoutError):
                 await asyncio.sleep(_PAUSE_S)
                 self._wanted.set()
+
+    @property
+    def _pause_s(self) -> float:
+        return min(_PAUSE_S * float(1 << min(self._deaths, 10)), _MOST_PAUSE_S)
 
     def _trim(self) -> None:
         self._ending = {runner for runner in self._ending if not runner.ended.is_set()}

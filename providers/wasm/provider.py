@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 
@@ -16,11 +16,13 @@ from providers.wasm import evidence, seccomp
 from providers.wasm.forks import ForkFailed, ForkServer
 from providers.wasm.guest.pins import WASM_SHA256
 from providers.wasm.handle import KILL_GRACE_S, Course, Runner, RunnerGone, State
-from providers.wasm.pool import Pool
+from providers.wasm.pool import Pool, Unconfined
 from providers.wasm.smoke import Outcome, Try, smoke
 from providers.wasm.zygote import ZygoteSettings
 
 _MIB: Final = 1 << 20
+_LOOKS: Final = 3
+"""How many new runners may die before a look at the wall has failed."""
 
 
 class WasmProvider:
@@ -54,7 +56,6 @@ class WasmProvider:
         self._pool: Pool | None = None
         self._about: Mapping[str, str] = {}
         self._smoke: Mapping[str, str] = {}
-        self._last_look: list[Observation] = []
         self._numbers = itertools.count(1)
         self._courses: dict[str, tuple[Runner, Course] | None] = {}
         self._cancelled: set[str] = set()
@@ -103,21 +104,34 @@ class WasmProvider:
         """Look at a runner made for it; the first time, break every limit in it."""
         if self._pool is None or self._forks is None or self._forks.gone:
             raise Lost("fork_server_gone")
-        self._last_look = []
         try:
-            runner = await self._pool.fork()
+            runner = await self._fork(self._pool)
+        except Unconfined as unconfined:
+            return self._judge(unconfined.seen, {})
         except (ForkFailed, RunnerGone, TimeoutError):
-            return self._judge({})  # with what was seen of the one that would not do
+            return self._judge((), {})
         try:
             if set(self._smoke.values()) != {evidence.HELD}:
                 self._smoke = await smoke(lambda case: self._try(runner, case))
         finally:
             runner.kill("looked_at")
-        return self._judge(self._smoke)
+        return self._judge(runner.seen, self._smoke)
 
-    def _judge(self, smoke_results: Mapping[str, str]) -> Findings:
-        seen = [*self._of_engine(), *self._last_look, *evidence.of_smoke(smoke_results)]
-        return evidence.judge(seen, self.policy, dumpable=self._dumpable)
+    @staticmethod
+    async def _fork(pool: Pool) -> Runner:
+        """A runner to look at. One that dies proves nothing, so another is looked at then. Raises what `Pool.fork` does."""
+        for _ in range(_LOOKS - 1):
+            try:
+                return await pool.fork()
+            except Unconfined:
+                raise
+            except RunnerGone:
+                continue
+        return await pool.fork()
+
+    def _judge(self, seen: Iterable[Observation], smoke_results: Mapping[str, str]) -> Findings:
+        found = [*self._of_engine(), *seen, *evidence.of_smoke(smoke_results)]
+        return evidence.judge(found, self.policy, dumpable=self._dumpable)
 
     def _of_engine(self) -> list[Observation]:
         limits = {
@@ -130,9 +144,9 @@ class WasmProvider:
 
     def _confined(self, runner: Runner, report: Mapping[str, Any]) -> str | None:
         """The fault of one runner; every runner is looked at before it is used."""
-        self._last_look = evidence.of_report(report) + evidence.of_process(runner.pid, report)
+        runner.seen = (*evidence.of_report(report), *evidence.of_process(runner.pid, report))
         needs = evidence.runner_needs(self.policy, dumpable=self._dumpable)
-        return next(iter(evidence.faults_of(needs, self._last_look)), None)
+        return next(iter(evidence.faults_of(needs, runner.seen)), None)
 
     async def _try(self, runner: Runner, case: Try) -> Outcome:
         try:

@@ -4,14 +4,16 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plimsoll.contract.tiers import Tier
 from providers.seam import Break
-from providers.wasm.handle import KILL_GRACE_S
+from providers.wasm.handle import KILL_GRACE_S, Runner
+from providers.wasm.pool import DEATHS, Unconfined
 from providers.wasm.provider import WasmProvider
 from tests.support.wasm_in_process import InProcess, opened, unopened
 
@@ -230,3 +232,57 @@ async def test_idle_runners_are_let_go_and_spare_ones_kept(wasm: InProcess) -> N
     await asyncio.sleep(0.6)
     assert [each for each in wasm.pool.runners if each.tenant] == []
     assert len(wasm.pool.runners) == wasm.pool._spare
+
+
+# --- runners that die before they are used --------------------------------------------------------------------------------
+
+
+class Deaths:
+    """Kills new runners between their report and the look at them, as many as `left`."""
+
+    def __init__(self, wasm: InProcess, left: int) -> None:
+        self._look = wasm.pool._check
+        self.left, self.done = left, 0
+        wasm.pool._check = self
+
+    def __call__(self, runner: Runner, report: Mapping[str, Any]) -> str | None:
+        if self.left > 0:
+            self.left, self.done = self.left - 1, self.done + 1
+            os.kill(runner.pid, signal.SIGKILL)
+            while Path(f"/proc/{runner.pid}/status").exists():
+                time.sleep(0.001)
+        return self._look(runner, report)
+
+
+async def test_a_new_runner_that_dies_before_it_was_looked_at_says_nothing_of_the_wall(
+    wasm: InProcess,
+) -> None:
+    for runner in wasm.pool.runners:
+        runner.kill("test")
+    deaths = Deaths(wasm, 2)
+    assert (await wasm.run("console.log(1)", tenant=A)).stdout == b"1\n"
+    assert (deaths.done, wasm.dropped) == (2, [])
+    deaths.left = 2
+    assert (await wasm.provider.collect()).tier is Tier.PROCESS
+    assert wasm.dropped == []
+
+
+async def test_a_new_runner_that_lives_and_lacks_a_fact_still_drops_the_wall_at_once(wasm: InProcess) -> None:
+    wasm.pool._check = lambda _runner, _report: "seccomp_missing"
+    with pytest.raises(Unconfined):
+        await wasm.pool.fork()
+    assert wasm.dropped[0] == "seccomp_missing"
+    assert not any(each.runs == 0 and each.tenant for each in wasm.pool.runners)
+
+
+async def test_when_every_new_runner_dies_that_is_said_and_no_storm_of_forks_comes_of_it(
+    wasm: InProcess,
+) -> None:
+    deaths = Deaths(wasm, 1_000)
+    for runner in wasm.pool.runners:
+        runner.kill("test")
+    found = await wasm.provider.collect()
+    assert (found.tier, bool(found.faults)) == (Tier.NONE, True)
+    await asyncio.sleep(3)
+    assert "runners_die" in wasm.dropped
+    assert deaths.done < 4 * DEATHS
