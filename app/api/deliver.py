@@ -16,8 +16,9 @@ from app.dispatch.keyed import Pending, Stored, fingerprint
 from app.http.delivery import Delivery
 from app.http.disconnect import on_disconnect
 from app.http.ids import caller_of, request_id_of
+from app.http.proof import key_looked_up
 from app.http.strict import RunRead
-from app.identity import Caller
+from app.identity import Caller, Scope
 from app.store.values import Key, State, StoredRun
 from plimsoll.contract import bounds
 from plimsoll.contract.rest import CancelBody, RunView
@@ -58,6 +59,8 @@ async def _begin(
     key = None
     if wanted.key_sha256:
         key = Key(wanted.key_sha256, fingerprint(ROUTE, read.request))
+        if caller.may(Scope.RUN):  # else it is refused before the keeper looks
+            key_looked_up(request.scope)
     return await services.keeper.begin(
         caller,
         read.request,

@@ -13,6 +13,7 @@ from app.http.connect import answer_bytes
 from app.http.faults import faults_in
 from app.http.ids import Scope, request_id_of
 from app.http.problems import Problem, mark_of, status_of
+from app.http.proof import as_proven, key_is_open
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused, invalid
 
 Message = MutableMapping[str, Any]
@@ -25,8 +26,12 @@ _NOT_FOUND = Refusal(Code.NOT_FOUND, "Nothing is here", Reason.REQUEST)
 _BODY_ENDED = Refusal(Code.INVALID_REQUEST, "The body ended early", Reason.REQUEST)
 
 
-def logged_problem(refusal: Refusal, request_id: str, path: str) -> Problem:
-    """A complete answer to a request for `path` (which decides its form), logged once, where it is made."""
+def logged_problem(refusal: Refusal, request_id: str, path: str, *, keyed: bool) -> Problem:
+    """A complete answer to a request for `path` (which decides its form), logged once, where it is made.
+
+    `keyed`: the request has, or may have, an Idempotency-Key that nobody looked up.
+    """
+    refusal = as_proven(refusal, keyed=keyed)
     status, headers, body = answer_bytes(refusal, request_id, path)
     log.refused(refusal.code, status=status, reason=mark_of(refusal), request_id=request_id)
     return status, headers, body
@@ -34,17 +39,21 @@ def logged_problem(refusal: Refusal, request_id: str, path: str) -> Problem:
 
 async def send_problem(send: Send, refusal: Refusal, scope: Scope) -> None:
     """Answer an ASGI request with `refusal`."""
-    status, headers, body = logged_problem(refusal, request_id_of(scope), scope["path"])
+    status, headers, body = _problem_of(scope, refusal)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def problem_response(scope: Scope, refusal: Refusal) -> Response:
     """The answer of a route that refuses; logs it."""
-    status, headers, body = logged_problem(refusal, request_id_of(scope), scope["path"])
+    status, headers, body = _problem_of(scope, refusal)
     response = Response(body, status)
     response.raw_headers = headers
     return response
+
+
+def _problem_of(scope: Scope, refusal: Refusal) -> Problem:
+    return logged_problem(refusal, request_id_of(scope), scope["path"], keyed=key_is_open(scope))
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | Refusal:

@@ -5,7 +5,7 @@ body is asked for, host, browser, forwarding, authentication and content type (`
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -142,8 +142,7 @@ class Gate:
         try:
             caller = await self._caller(values)
         except Refused as refused:
-            # What a key did before cannot be looked up either, so nothing is proven of its run.
-            return replace(refused.refusal, reason=None) if b"idempotency-key" in values else refused.refusal
+            return refused.refusal
         if caller is None:
             return Refusal(Code.UNAUTHENTICATED, self._access.token_hint, Reason.PERMISSION)
         set_caller(scope, caller)
@@ -155,13 +154,4 @@ class Gate:
             return ANONYMOUS
         token = checks.bearer_token(values)
         digest = self._access.digest(token) if token is not None else None
-        return None if digest is None else await self._known(digest, values)
-
-    async def _known(self, digest: str, values: dict[bytes, str]) -> Caller | None:
-        try:
-            return await self._access.authenticate(digest)
-        except Refused as refused:
-            if b"idempotency-key" not in values:
-                raise
-            # The key may have a run, and nobody can look: no mark without proof.
-            raise Refused(replace(refused.refusal, reason=None)) from refused
+        return None if digest is None else await self._access.authenticate(digest)

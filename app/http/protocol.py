@@ -26,6 +26,7 @@ from app.http import head
 from app.http.answers import INTERNAL, logged_problem, too_large
 from app.http.door import FULL, OTHER_USER, Door, Entry, is_other_user
 from app.http.ids import new_request_id, read_raw_request_id, read_request_id
+from app.http.proof import has_key, may_have_key
 from plimsoll.contract.refusals import Code, Reason, Refusal
 
 CLOSE = (b"connection", b"close")
@@ -301,11 +302,19 @@ class Protocol(H11Protocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        status, headers, body = logged_problem(refusal, self._request_id or new_request_id(), self._path)
+        request_id = self._request_id or new_request_id()
+        status, headers, body = logged_problem(refusal, request_id, self._path, keyed=self._keyed())
         lines = [b"%s: %s\r\n" % header for header in (*headers, CLOSE)]
         start = b"HTTP/1.1 %d %s\r\n" % (status, STATUS_PHRASES[status])
         self.transport.write(b"".join((start, *lines, b"\r\n", body)))
         self.drain()
+
+    def _keyed(self) -> bool:
+        """Whether the request that is refused has, or may have, an Idempotency-Key."""
+        if self.conn.their_state is not h11.IDLE:
+            return has_key(self.headers or ())
+        data, _ = self.conn.trailing_data
+        return may_have_key(data, head.end_of_head(data))
 
     def drain(self) -> None:
         """Say that nothing more follows, then read a little and drop it: a reset would take the answer with it."""
@@ -358,7 +367,7 @@ class _Cycle(RequestResponseCycle):
         """The application failed without an answer of its own, which the middleware should have made."""
         sent = read_request_id(self.scope["headers"])
         request_id = sent if isinstance(sent, str) else new_request_id()
-        status, headers, body = logged_problem(INTERNAL, request_id, self.scope["path"])
+        status, headers, body = logged_problem(INTERNAL, request_id, self.scope["path"], keyed=True)
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, CLOSE]})
         await self.send({"type": "http.response.body", "body": body})
 

@@ -43,6 +43,7 @@ REQUESTS: dict[str, tuple[int, str, str | None, bytes]] = {
         head("POST", "/v1/runs", "Content-Length: 1") + b"1",
     ),
     "exception": (500, "internal", None, with_body(b"1", path="/v1/broken")),
+    "large body": (413, "body_too_large", "request", head("POST", "/v1/runs", "Content-Length: 99999")),
     "bad body": (400, "malformed_json", "request", with_body(b"{")),
 }
 
@@ -59,6 +60,18 @@ def test_a_refusal_is_a_problem_under_the_callers_id(
     assert answer.problem["request_id"] == request_id
     assert answer.header("cache-control") == "no-store"
     assert answer.header("x-content-type-options") == "nosniff"
+
+
+@pytest.mark.parametrize(("status", "code", "mark", "request_"), REQUESTS.values(), ids=REQUESTS)
+def test_under_a_key_only_what_its_own_bytes_prove_is_marked(
+    service: Service, status: int, code: str, mark: str | None, request_: bytes
+) -> None:
+    """Its run may be there: the token, the Host that is served and the rest may have changed since."""
+    first, _, others = request_.partition(b"\r\n")
+    answer = service.ask(first + b"\r\nIdempotency-Key: k\r\n" + others)
+    assert (answer.status, answer.problem["code"]) == (status, code)
+    changing = mark == "permission" or code in {"host_not_allowed", "body_too_large"}
+    assert answer.problem.get("not_dispatched", {}).get("reason") == (None if changing else mark)
 
 
 @pytest.mark.parametrize("lines", [("Plimsoll-Request-Id: x",), (f"Plimsoll-Request-Id: {'a' * 32}",) * 2])

@@ -173,6 +173,32 @@ async def test_a_lookup_that_cannot_be_made_is_a_refusal_of_its_own() -> None:
     assert (answer.status, answer.problem["not_dispatched"]["reason"]) == (503, "environment")
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({"authorization": f"Bearer {mint_token(lambda size: b'd' * size)}"}, 503),
+        ({"authorization": f"Bearer {mint_token(lambda size: b'u' * size)}"}, 401),
+        ({"authorization": ""}, 401),
+        ({"host": "evil.example"}, 400),
+        ({"origin": "http://evil.example"}, 403),
+    ],
+)
+async def test_under_a_key_nothing_that_may_have_changed_is_marked(sent: dict[str, Any], status: int) -> None:
+    marked = await Rim().ask(**sent)
+    answer = await Rim().ask(**sent, idempotency_key="k")
+    assert (marked.status, answer.status) == (status, status)
+    assert "not_dispatched" in marked.problem
+    assert "not_dispatched" not in answer.problem
+
+
+async def test_a_raised_refusal_of_a_route_under_a_key_is_unmarked_too() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise Refused(Refusal(Code.UNAVAILABLE, "Not started.", Reason.ENVIRONMENT))
+
+    assert "not_dispatched" in (await Rim(app).ask()).problem
+    assert "not_dispatched" not in (await Rim(app).ask(idempotency_key="k")).problem
+
+
 async def test_probes_need_neither_token_nor_host() -> None:
     assert (await Rim().raw("/healthz", [(b"host", b"10.0.0.7:8746")])).status == 200
     assert (await Rim().raw("/readyz", [(b"host", b"10.0.0.7:8746")])).status == 404
