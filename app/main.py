@@ -38,6 +38,7 @@ from app.store.values import StoreError
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
 VERSION = version("plimsoll-server")
+HINT = "Send `Authorization: Bearer TOKEN`. Make one on the server: {where}plimsoll-admin callers create NAME"
 _DAY_MS = 86_400_000
 _PRUNE_PAUSE_S = 3_600
 _BETWEEN_BATCHES_S = 0.1
@@ -99,7 +100,8 @@ def create_service(
     access = Access(
         authenticate=_authenticate(service, private),
         hosts=frozenset(allowed_hosts(settings)),
-        token_hint=token_hint(settings),
+        token_hint=HINT.format(where=""),
+        local_hint=local_hint(settings),
         insecure=settings.insecure,
         digest=token_sha256 if private is None else _any_digest,
     )
@@ -244,10 +246,10 @@ def allowed_hosts(settings: Settings) -> Sequence[str]:
     return (*bound, "localhost")
 
 
-def token_hint(settings: Settings) -> str:
-    """How to make a caller, for a 401. Only this machine is told where the data directory is."""
-    where = f"PLIMSOLL_DATA_DIR={settings.data_dir} " if settings.address.loopback else ""
-    return f"Send `Authorization: Bearer TOKEN`. Make one on the server: {where}plimsoll-admin callers create NAME"
+def local_hint(settings: Settings) -> str:
+    """How to make a caller, for a 401. Only this machine is told where the data directory is, so nobody behind a proxy is."""
+    alone = settings.address.loopback and not settings.allowed_hosts and not settings.trusted_proxies
+    return HINT.format(where=f"PLIMSOLL_DATA_DIR={settings.data_dir} " if alone else "")
 
 
 def openapi_document() -> dict[str, Any]:

@@ -71,11 +71,16 @@ def cross_origin(values: Mapping[bytes, str]) -> Refusal | None:
 
 def forwarded(values: Mapping[bytes, str]) -> Refusal | None:
     """A request that came through a proxy: in insecure mode the loopback address is all the protection there is."""
-    if not any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in values):
+    if not was_forwarded(values):
         return None
     return Refusal(
         Code.PERMISSION_DENIED, "Insecure mode refuses requests that were forwarded", Reason.PERMISSION
     )
+
+
+def was_forwarded(values: Mapping[bytes, str]) -> bool:
+    """Whether a proxy says that it passed the request on."""
+    return any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in values)
 
 
 def bearer_token(values: Mapping[bytes, str]) -> str | None:

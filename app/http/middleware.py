@@ -38,6 +38,8 @@ class Access:
     """A request without a token is `ANONYMOUS`; one that was forwarded is refused."""
     digest: Callable[[str], str | None] = token_sha256
     """From a token to what `authenticate` is asked with; None for garbage. A private service takes tokens of any form."""
+    local_hint: str = ""
+    """Instead of `token_hint` where no proxy passed the request on; it may name places of this machine."""
 
 
 def rim(app: ASGIApp, access: Access, *, new_id: Callable[[], str] = new_request_id) -> ASGIApp:
@@ -144,9 +146,13 @@ class Gate:
         except Refused as refused:
             return refused.refusal
         if caller is None:
-            return Refusal(Code.UNAUTHENTICATED, self._access.token_hint, Reason.PERMISSION)
+            return Refusal(Code.UNAUTHENTICATED, self._hint(values), Reason.PERMISSION)
         set_caller(scope, caller)
         return None
+
+    def _hint(self, values: dict[bytes, str]) -> str:
+        access = self._access
+        return access.token_hint if checks.was_forwarded(values) else access.local_hint or access.token_hint
 
     async def _caller(self, values: dict[bytes, str]) -> Caller | None:
         """Garbage costs no query: only a token whose checksum is right is looked up."""

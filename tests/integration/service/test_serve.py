@@ -66,6 +66,28 @@ def test_without_a_caller_the_401_says_how_to_make_one_and_that_works_at_once(tm
         assert running.run("1", token).status_code == 501  # known now: refused for another reason
 
 
+@pytest.mark.parametrize(
+    ("settings", "headers"),
+    [
+        ({"PLIMSOLL_ALLOWED_HOSTS": "127.0.0.1"}, {}),
+        ({"PLIMSOLL_TRUSTED_PROXIES": "127.0.0.1"}, {}),
+        ({}, {"x-forwarded-for": "192.0.2.1"}),
+        ({}, {"via": "1.1 gate"}),
+    ],
+)
+def test_behind_a_proxy_the_401_names_no_place_of_this_machine(
+    tmp_path: Path, settings: dict[str, str], headers: dict[str, str]
+) -> None:
+    with (
+        started(environment(tmp_path / "data", **settings), tmp_path / "log") as running,
+        running.client() as client,
+    ):
+        answer = client.get("/v1/runs", headers=headers)
+        assert answer.status_code == 401
+        assert "plimsoll-admin callers create NAME" in answer.json()["detail"]
+        assert str(tmp_path) not in answer.text
+
+
 def test_a_revoked_token_is_refused_from_the_next_request_on(tmp_path: Path) -> None:
     environ = environment(tmp_path / "data")
     with started(environ, tmp_path / "log") as running:
