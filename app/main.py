@@ -23,7 +23,7 @@ from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.keyed import Keeper, Room
-from app.dispatch.quota import Quota
+from app.dispatch.quota import Quota, Rate
 from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
@@ -39,6 +39,8 @@ from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
 VERSION = version("plimsoll-server")
 HINT = "Send `Authorization: Bearer TOKEN`. Make one on the server: {where}plimsoll-admin callers create NAME"
+_REQUESTS_A_RUN = 10
+_LEAST_REQUESTS = 600
 _DAY_MS = 86_400_000
 _PRUNE_PAUSE_S = 3_600
 _BETWEEN_BATCHES_S = 0.1
@@ -102,6 +104,7 @@ def create_service(
         hosts=frozenset(allowed_hosts(settings)),
         token_hint=HINT.format(where=""),
         local_hint=local_hint(settings),
+        spend=Rate(requests_per_min(settings), time.monotonic).spend,
         insecure=settings.insecure,
         digest=token_sha256 if private is None else _any_digest,
     )
@@ -187,6 +190,11 @@ def _quota(settings: Settings) -> Quota:
         total=settings.max_concurrent,
         clock=time.monotonic,
     )
+
+
+def requests_per_min(settings: Settings) -> int:
+    """Requests of any kind that one caller may send a minute: reads and refused ones cost as well. 0 is no limit."""
+    return settings.rate_per_min and max(_LEAST_REQUESTS, settings.rate_per_min * _REQUESTS_A_RUN)
 
 
 def readiness(

@@ -196,7 +196,7 @@ SETTINGS: tuple[Setting, ...] = (
         "rate_per_min",
         _whole(0, 10_000_000),
         "6000",
-        "Runs a minute of one caller; 0 is no limit.",
+        "Runs a minute of one caller, and ten times as many requests (600 at least); 0 is no limit.",
     ),
     Setting(
         "SANDBOX_TOTAL_MEMORY_MB",

@@ -17,19 +17,39 @@ class _Bucket:
     at_s: float
 
 
-class Quota:
-    """A token bucket and a count of runs per caller, and a count for the replica.
+class Rate:
+    """A token bucket per caller. A rate of 0 is no limit. Buckets are bounded: a full one says nothing and is dropped."""
 
-    `clock` gives monotonic seconds. A rate of 0 is no limit. Buckets are bounded: a full one says nothing and is dropped.
-    """
-
-    def __init__(self, *, rate_per_min: int, per_caller: int, total: int, clock: Callable[[], float]) -> None:
-        self._rate_s = rate_per_min / 60
-        self._burst = max(1.0, float(rate_per_min))
-        self._per_caller = per_caller
-        self._total = total
+    def __init__(self, per_min: int, clock: Callable[[], float]) -> None:
+        self._rate_s = per_min / 60
+        self._burst = max(1.0, float(per_min))
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
+
+    def spend(self, caller_id: str) -> int:
+        """Take one token; 0 when there was one, else whole seconds until there is."""
+        if not self._rate_s:
+            return 0
+        now = self._clock()
+        bucket = self._buckets.pop(caller_id, None) or _Bucket(self._burst, now)
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at_s) * self._rate_s)
+        bucket.at_s = now
+        self._buckets[caller_id] = bucket  # last used, last in order
+        while len(self._buckets) > _MAX_BUCKETS:
+            del self._buckets[next(iter(self._buckets))]
+        if bucket.tokens < 1:
+            return max(1, round((1 - bucket.tokens) / self._rate_s + 0.5))
+        bucket.tokens -= 1
+        return 0
+
+
+class Quota:
+    """A rate and a count of runs per caller, and a count for the replica. `clock` gives monotonic seconds."""
+
+    def __init__(self, *, rate_per_min: int, per_caller: int, total: int, clock: Callable[[], float]) -> None:
+        self._rate = Rate(rate_per_min, clock)
+        self._per_caller = per_caller
+        self._total = total
         self._running: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
 
@@ -58,29 +78,13 @@ class Quota:
         return self._running[caller_id] + self._waiting[caller_id] >= self._per_caller
 
     def _refusal(self, caller_id: str) -> Refusal | None:
-        if wait_s := self._spend(caller_id):
+        if wait_s := self._rate.spend(caller_id):
             return _full(Code.RATE_LIMITED, "This caller's rate of runs is used up.", wait_s)
         if self._busy(caller_id):
             return _full(Code.CAPACITY, _CALLER_FULL, 1)
         if self.running >= self._total:
             return _full(Code.CAPACITY, "This service already runs as much at once as it may.", 1)
         return None
-
-    def _spend(self, caller_id: str) -> int:
-        """Take one token; 0 when there was one, else whole seconds until there is."""
-        if not self._rate_s:
-            return 0
-        now = self._clock()
-        bucket = self._buckets.pop(caller_id, None) or _Bucket(self._burst, now)
-        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at_s) * self._rate_s)
-        bucket.at_s = now
-        self._buckets[caller_id] = bucket  # last used, last in order
-        while len(self._buckets) > _MAX_BUCKETS:
-            del self._buckets[next(iter(self._buckets))]
-        if bucket.tokens < 1:
-            return max(1, round((1 - bucket.tokens) / self._rate_s + 0.5))
-        bucket.tokens -= 1
-        return 0
 
 
 def _full(code: Code, detail: str, wait_s: int) -> Refusal:

@@ -40,6 +40,8 @@ class Access:
     """From a token to what `authenticate` is asked with; None for garbage. A private service takes tokens of any form."""
     local_hint: str = ""
     """Instead of `token_hint` where no proxy passed the request on; it may name places of this machine."""
+    spend: Callable[[str], int] = lambda _: 0
+    """Count a request of this caller; 0, or the seconds until it may ask again."""
 
 
 def rim(app: ASGIApp, access: Access, *, new_id: Callable[[], str] = new_request_id) -> ASGIApp:
@@ -148,6 +150,9 @@ class Gate:
         if caller is None:
             return Refusal(Code.UNAUTHENTICATED, self._hint(values), Reason.PERMISSION)
         set_caller(scope, caller)
+        if wait_s := self._access.spend(caller.id):
+            detail = "This caller's rate of requests is used up."
+            return Refusal(Code.RATE_LIMITED, detail, Reason.CAPACITY, retry_after_s=wait_s)
         return None
 
     def _hint(self, values: dict[bytes, str]) -> str:

@@ -88,6 +88,19 @@ def test_behind_a_proxy_the_401_names_no_place_of_this_machine(
         assert str(tmp_path) not in answer.text
 
 
+def test_reads_and_refused_requests_of_a_caller_have_a_rate(tmp_path: Path) -> None:
+    environ = environment(tmp_path / "data", SANDBOX_RATE_PER_MIN="1")
+    with started(environ, tmp_path / "log") as running:
+        with running.client(make_caller(environ, "busy")) as busy:
+            said = [busy.get("/v1/describe").status_code for _ in range(1000)]
+            assert set(said[:600]) == {200}
+            assert 429 in said
+            answer = busy.post("/v1/runs", json=[])
+            assert (answer.status_code, answer.json()["code"]) == (429, "rate_limited")
+        with running.client(make_caller(environ, "other")) as other:
+            assert other.get("/v1/describe").status_code == 200
+
+
 def test_a_revoked_token_is_refused_from_the_next_request_on(tmp_path: Path) -> None:
     environ = environment(tmp_path / "data")
     with started(environ, tmp_path / "log") as running:

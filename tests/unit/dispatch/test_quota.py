@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dispatch.quota import Quota
+from app.dispatch.quota import Quota, Rate
 from plimsoll.contract.refusals import Code, Reason, Refused
 
 
@@ -54,6 +54,12 @@ def test_a_rate_is_spent_and_refills_and_says_when_to_come_back() -> None:
     now[0] = 1.01
     with limited.enter("a"):
         pass
+
+
+def test_a_rate_of_zero_is_no_limit_and_a_spent_one_says_when() -> None:
+    assert not any(Rate(0, lambda: 0.0).spend("a") for _ in range(1000))
+    rate = Rate(600, lambda: 0.0)
+    assert [rate.spend("a") for _ in range(601)] == [0] * 600 + [1]
 
 
 def test_one_caller_s_rate_is_not_another_s() -> None:

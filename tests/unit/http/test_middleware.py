@@ -77,10 +77,17 @@ def routes() -> FastAPI:
 class Rim:
     """The whole stack, and what reached the authenticator."""
 
-    def __init__(self, app: Any = None, *, insecure: bool = False) -> None:
+    def __init__(self, app: Any = None, *, insecure: bool = False, requests: int = 1000) -> None:
         self.lookups: list[str] = []
-        access = Access(self.authenticate, frozenset({"localhost"}), "Make a caller first.", insecure)
+        self.left = {CALLER.id: requests, ANONYMOUS.id: requests}
+        access = Access(
+            self.authenticate, frozenset({"localhost"}), "Make a caller first.", insecure, spend=self.spend
+        )
         self.app = rim(app or routes(), access, new_id=lambda: OURS)
+
+    def spend(self, caller_id: str) -> int:
+        self.left[caller_id] -= 1
+        return 0 if self.left[caller_id] >= 0 else 7
 
     async def authenticate(self, digest: str) -> Caller | None:
         self.lookups.append(digest)
@@ -197,6 +204,24 @@ async def test_a_raised_refusal_of_a_route_under_a_key_is_unmarked_too() -> None
 
     assert "not_dispatched" in (await Rim(app).ask()).problem
     assert "not_dispatched" not in (await Rim(app).ask(idempotency_key="k")).problem
+
+
+async def test_every_request_of_a_caller_costs_it_and_no_other_one() -> None:
+    rim_ = Rim(insecure=True, requests=3)
+    assert (await rim_.ask()).status == 200
+    assert (await rim_.ask("/nowhere")).status == 404
+    assert (await rim_.ask(method="POST", content_length="3", content_type="text/plain")).status == 415
+    for path in ("/v1/runs", "/nowhere"):
+        answer = await rim_.ask(path, method="POST", content_length="5")
+        assert (answer.status, answer.problem["code"], answer.asked) == (429, "rate_limited", 0)
+        assert (answer.header("retry-after"), answer.problem["not_dispatched"]) == (
+            "7",
+            {"reason": "capacity"},
+        )
+    assert "not_dispatched" not in (await rim_.ask(idempotency_key="k")).problem
+    assert (await rim_.ask(authorization="")).status == 200
+    assert (await rim_.ask("/healthz")).status == 200
+    assert (await rim_.ask(authorization="Bearer x")).status == 401
 
 
 async def test_probes_need_neither_token_nor_host() -> None:
