@@ -151,6 +151,8 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         await stack.enter_async_context(Replica(store.replicas, store.runs, cancel, surroundings.owner))
     settler = await stack.enter_async_context(Settler())
     keeper = EvidenceKeeper(store.evidence)
+    for each in supervisors:
+        each.on_info = keeper.hear
     running = Dispatcher(
         supervisors,
         runs=store.runs,

@@ -212,7 +212,7 @@ class Attempt:
         run = self._with_body(run)
         try:
             if not self.evidence.knows(run.evidence_sha256):
-                await self.evidence.learn(self.worker)
+                await self.evidence.learn(self.worker, run.evidence_sha256)
             self.reached(KillPoint.BEFORE_END_COMMIT)
             if await self.runs.finish(self.row.id, finished_row(self.row, run), run.body):
                 return run

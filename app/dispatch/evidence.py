@@ -7,6 +7,7 @@ from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Fact, Worker, WorkerInfo
 
 _MAX_KNOWN = 1_024
+_MAX_HEARD = 32
 
 
 class EvidenceStore(Protocol):
@@ -22,6 +23,7 @@ class EvidenceKeeper:
         """Nothing is known to be stored yet."""
         self._store = store
         self._known: dict[str, None] = {}
+        self._heard: dict[str, WorkerInfo] = {}
 
     @property
     def known(self) -> frozenset[str]:
@@ -32,9 +34,19 @@ class EvidenceKeeper:
         """Whether the facts behind this digest are stored."""
         return sha256 in self._known
 
-    async def learn(self, worker: Worker) -> WorkerInfo:
-        """Store the facts `worker` states now. Raises StoreError, WorkerLost."""
-        info = await worker.info()
+    def hear(self, info: WorkerInfo) -> None:
+        """Remember what a worker said of itself: a run may end on evidence that is no longer the latest."""
+        self._heard.pop(info.evidence_sha256, None)
+        self._heard[info.evidence_sha256] = info
+        while len(self._heard) > _MAX_HEARD:
+            del self._heard[next(iter(self._heard))]
+
+    async def learn(self, worker: Worker, sha256: str = "") -> WorkerInfo:
+        """Store the facts with that digest if any worker stated them lately, else those that `worker` states now.
+
+        Raises StoreError, WorkerLost.
+        """
+        info = self._heard.get(sha256) or await worker.info()
         await self._store.put(info.evidence_sha256, info.provider, info.tier, info.facts)
         self._known[info.evidence_sha256] = None
         while len(self._known) > _MAX_KNOWN:

@@ -75,7 +75,7 @@ def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard
         stdout_truncated=ended.stdout_truncated,
         stderr_truncated=ended.stderr_truncated,
     )
-    # The weaker of the walls at the start and at the end is the one that held throughout.
+    # The end says the weakest wall that the worker saw from the start on; what it promised before can only be less.
     tier = accepted.tier.at_most(ended.tier).at_most(ticket.tier)
     stated = Stated(row.provider, tier.value, ticket.environment, ticket.software_identity, accepted.instance)
     record = make_record(

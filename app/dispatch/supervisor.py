@@ -24,7 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -121,6 +121,7 @@ class ProviderSupervisor:
         self.provider = process.name
         self.latest: WorkerInfo | None = None
         self.restarts = 0
+        self.on_info: Callable[[WorkerInfo], None] = lambda _: None
         self.worker = link if link is not None else WorkerLink()
         self.worker.on_info = self._informed
         self.worker.on_lost = self._link_lost
@@ -220,6 +221,7 @@ class ProviderSupervisor:
         return self.worker.latest is None and age_s > _START_S
 
     def _informed(self, info: WorkerInfo) -> None:
+        self.on_info(info)
         if info.health is not Health.STARTING:
             self.latest = info
             self._evidence.set()

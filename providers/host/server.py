@@ -83,7 +83,7 @@ class Host:
     async def serve(self, wire_of: Callable[[Callable[[dict[str, Any], bytes], None]], Wire]) -> None:
         """Serve until the peer or the provider is gone, then end every run and close the provider."""
         wire = self._wire = wire_of(self._frame)
-        self._wall.changed = self._push
+        self._wall.changed = self._wall_changed
         self._push()
         watch, gone = asyncio.create_task(self._wall.watch()), asyncio.create_task(wire.gone.wait())
         try:
@@ -121,6 +121,11 @@ class Host:
             resources=self._provider.resources,
             faults=wall.faults,
         )
+
+    def _wall_changed(self) -> None:
+        """Before anything else is said: no run that goes on has a stronger wall than the weakest it had."""
+        self._table.lower(self._wall.tier, self._wall.evidence_sha256)
+        self._push()
 
     def _push(self) -> None:
         self._send({"op": "info"}, codec.dumps(self.info()))
@@ -236,6 +241,7 @@ class Host:
             self._table.never_started(run_id)
             self._event(number, "ticket_refused", cause=cause)
             return
+        running.behind(self._wall.tier, self._wall.evidence_sha256)
         task = asyncio.create_task(self._run(number, running, job))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
@@ -289,7 +295,7 @@ class Host:
 
     def _accept(self, number: int, running: Running, begun: Begun) -> None:
         running.accepted = Accepted(
-            begun.instance, self._wall.tier, self._wall.evidence_sha256, unix_ms(), begun.start_ms
+            begun.instance, running.tier, running.evidence_sha256, unix_ms(), begun.start_ms
         )
         self._event(number, "accepted", codec.dumps(running.accepted))
 
@@ -299,8 +305,7 @@ class Host:
         self._send(header, out.data)
 
     def _ended(self, running: Running, finish: Finish, duration_ms: int) -> Ended:
-        """The end with the weaker of the walls at its start and at its end, and the evidence of now."""
-        at_start = running.accepted.tier if running.accepted else Tier.NONE
+        """The end with the weakest wall there was from the start on, and the evidence of that one."""
         return Ended(
             exit_code=finish.exit_code,
             timed_out=finish.timed_out,
@@ -310,8 +315,8 @@ class Host:
             stderr_truncated=finish.stderr_truncated,
             unix_ms=unix_ms(),
             duration_ms=duration_ms,
-            tier=self._wall.tier.at_most(at_start),
-            evidence_sha256=self._wall.evidence_sha256,
+            tier=running.tier,
+            evidence_sha256=running.evidence_sha256,
         )
 
     def _event(self, number: int, shape: str, body: bytes = b"", **more: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import TICKET_TTL_MS, Accepted, Ended, RunState, Spec
 
 KEPT_MS = 600_000
@@ -40,10 +41,23 @@ class Running:
     """A spent ticket and what came of it so far."""
 
     spec: Spec
+    tier: Tier = Tier.NONE
+    """The weakest wall there was since the start."""
+    evidence_sha256: str = ""
+    """Of that wall, as it was last seen."""
     accepted: Accepted | None = None
     cancelled: bool = False
     stdout: bytearray = field(default_factory=bytearray, repr=False)
     stderr: bytearray = field(default_factory=bytearray, repr=False)
+
+    def behind(self, tier: Tier, evidence_sha256: str) -> None:
+        """The wall at the start."""
+        self.tier, self.evidence_sha256 = tier, evidence_sha256
+
+    def lower(self, tier: Tier, evidence_sha256: str) -> None:
+        """The wall changed. A stronger one than it was before does not count for this run any more."""
+        if tier.at_most(self.tier) is tier:
+            self.behind(tier, evidence_sha256)
 
 
 class Table:
@@ -119,6 +133,11 @@ class Table:
         self.void(run_id)
         if running := self._running.get(run_id):
             running.cancelled = True
+
+    def lower(self, tier: Tier, evidence_sha256: str) -> None:
+        """The wall around all that is running changed."""
+        for running in self._running.values():
+            running.lower(tier, evidence_sha256)
 
     # --- after the start ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from app.dispatch.link import WorkerLink
 from app.dispatch.supervisor import PING_S, ProviderSupervisor, spawn
 from plimsoll.contract.refusals import Code, Reason
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Health, NotSent, TicketRefused, WorkerLost
+from plimsoll.contract.worker import Accepted, Ended, Health, NotSent, TicketRefused, WorkerLost
 from tests.integration.providers.conftest import Subject
 from tests.support.runs import (
     Seen,
@@ -250,6 +250,28 @@ async def test_a_missing_fact_stops_service_and_its_return_resumes_it(place: Pat
         fault.unlink()
         await eventually(lambda: supervisor.latest.health is Health.SERVING)
         assert (await supervisor.worker.info()).evidence_sha256 == before.evidence_sha256
+
+
+async def test_a_run_ends_with_the_weakest_wall_it_had_though_that_was_mended_before_its_end(
+    place: Path,
+) -> None:
+    async with effects(place, evidence_interval_s=0.1) as (supervisor, _, path):
+        wanted = spec(timeout_ms=10_000)
+        events = supervisor.worker.start(await reserved(supervisor.worker, wanted), job(wanted, "begin hang"))
+        accepted = await anext(events)
+        fault = path.with_name(path.name + ".fault")
+        fault.write_text("effect_gone")
+        await eventually(lambda: supervisor.latest.health is Health.REFUSING)
+        during = await supervisor.worker.info()
+        fault.unlink()
+        await eventually(lambda: supervisor.latest.health is Health.SERVING)
+        await supervisor.worker.cancel(wanted.run_id)
+        ended = await anext(events)
+        assert isinstance(accepted, Accepted)
+        assert isinstance(ended, Ended)
+        assert accepted.tier is Tier.PROCESS
+        assert (ended.tier, ended.evidence_sha256) == (Tier.NONE, during.evidence_sha256)
+        assert (await run(supervisor.worker, "out:on")).ended.tier is Tier.PROCESS
 
 
 async def test_a_drop_between_reservation_and_start_refuses_the_ticket(place: Path) -> None:

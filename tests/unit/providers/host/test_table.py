@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll.contract.requests import Kind
+from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Spec
 from providers.host import table as module
 from providers.host.table import Held, Running, Table
@@ -153,6 +154,17 @@ def test_once_a_started_id_is_forgotten_no_id_is_unknown() -> None:
     clock.now += module.KEPT_MS
     assert table.state("a").state == "broken"
     assert table.state("never seen").state == "broken"
+
+
+def test_every_run_keeps_the_weakest_wall_since_its_start_and_what_was_last_seen_of_it() -> None:
+    table, _ = made()
+    early, late = started(table, "early"), started(table, "late")
+    early.behind(Tier.PROCESS, "first")
+    table.lower(Tier.NONE, "dropped")
+    late.behind(Tier.PROCESS, "mended")
+    table.lower(Tier.PROCESS, "mended again")
+    assert (early.tier, early.evidence_sha256) == (Tier.NONE, "dropped")
+    assert (late.tier, late.evidence_sha256) == (Tier.PROCESS, "mended again")
 
 
 steps = st.lists(
