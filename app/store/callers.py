@@ -48,7 +48,8 @@ class Callers:
 
     async def authenticate(self, token_sha256: str, now_unix_ms: int) -> Caller | None:
         """Who holds this token now; None for an unknown, expired or revoked one."""
-        rows = await self._database.fetch(_AUTHENTICATE, {"sha256": token_sha256, "now": now_unix_ms})
+        asked = {"sha256": token_sha256, "now": now_unix_ms}
+        rows = await self._database.fetch(_AUTHENTICATE, asked, brief=True)
         return Caller(rows[0][0], rows[0][1], _scopes(rows[0][2])) if rows else None
 
     async def any_exist(self) -> bool:

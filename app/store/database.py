@@ -4,6 +4,7 @@ A unit of work is a plain function over a Core connection, so that one text serv
 pool of Postgres. It must be safe to run again when nothing of its first try was committed.
 """
 
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -15,8 +16,8 @@ T = TypeVar("T")
 
 Unit = Callable[[sa.Connection], T]
 
-FAILURES = (sa.exc.SQLAlchemyError, OSError, TimeoutError)
-"""What a failing database raises through Core; anything else is a fault of ours and passes as it is."""
+FAILURES = (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, TimeoutError)
+"""What a failing database raises, through Core or by the driver; anything else is a fault of ours and passes as it is."""
 
 
 class Database(Protocol):
@@ -30,11 +31,17 @@ class Database(Protocol):
         ...
 
     async def fetch(
-        self, statement: sa.Select[Any], parameters: dict[str, Any] | None = None, *, many: bool = False
+        self,
+        statement: sa.Select[Any],
+        parameters: dict[str, Any] | None = None,
+        *,
+        many: bool = False,
+        brief: bool = False,
     ) -> Sequence[Any]:
         """All rows of one query, as tuples of database values (a boolean may be 0 or 1). Raises StoreUnavailable.
 
-        `many` says that the query may be long, so that reads by key need not wait for it.
+        `many` says that the query may be long, so that reads by key need not wait for it. `brief` says that it is one look-up
+        by key in a small table that every request reads: where the database is a file it may be done at once, on this thread.
         """
         ...
 
@@ -44,7 +51,7 @@ def failure(error: Exception) -> StoreError:
 
     It names types only. A driver's text may hold row values (Postgres puts the duplicate key into it).
     """
-    if isinstance(error, sa.exc.IntegrityError):
+    if isinstance(error, sa.exc.IntegrityError | sqlite3.IntegrityError):
         return AlreadyExists(f"a row with this key is there already ({cause(error)})")
     return StoreUnavailable("not_committed", cause(error))
 

@@ -62,6 +62,7 @@ class PostgresDatabase:
         parameters: dict[str, Any] | None = None,
         *,
         many: bool = False,  # noqa: ARG002 - the pool needs no hint
+        brief: bool = False,  # noqa: ARG002 - as above
     ) -> Sequence[Any]:
         """As `Database.fetch`. A read is safe to repeat, so it too survives one dead connection."""
         for last in (False, True):

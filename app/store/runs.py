@@ -5,7 +5,7 @@ changes nothing and is told so.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any, Literal
 
@@ -14,10 +14,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from app.store import answers, cursors, orphans, rows
 from app.store.database import Database
+from app.store.hot import Hot, slots_of
 from app.store.schema import audit, records, runs
 from app.store.values import AuditRow, FinishedRun, Keep, KeptRun, RunsPage, StartingRun, State, StoredRun
-from plimsoll.contract.requests import Kind
-from plimsoll.contract.tiers import Tier
+from plimsoll.contract.record import RunRecord
 
 _STARTING = [field.name for field in fields(StartingRun)]
 _ENDED = [
@@ -35,16 +35,14 @@ _ENDED = [
     "tier",
     "ended_unix_ms",
 ]
-_INSERT_RUN = sa.insert(runs)
-_INSERT_RECORD = sa.insert(records)
-INSERT_AUDIT = sa.insert(audit).inline()
+_FIRST = [*_STARTING, "state", "reason", "settled", "kept"]
+_INSERT_RUN = Hot(sa.insert(runs), _FIRST)
+_INSERT_RECORD = Hot(sa.insert(records), ["run_id", *(field.name for field in fields(RunRecord))])
+_INSERT_AUDIT = Hot(sa.insert(audit).inline(), [field.name for field in fields(AuditRow)])
 _END = sa.update(runs).where(runs.c.id == sa.bindparam("run"), runs.c.settled == sa.false())
-_SETTLE = _END.values({name: sa.bindparam(name) for name in ("state", "reason", "settled")}).returning(
-    runs.c.kept
-)
-_FINISH = _END.values(
-    {name: sa.bindparam(name) for name in ("state", "reason", "settled", *_ENDED)}
-).returning(runs.c.kept)
+_STATE = ("state", "reason", "settled")
+_SETTLE = Hot(_END.values({name: sa.bindparam(name) for name in _STATE}).returning(runs.c.kept))
+_FINISH = Hot(_END.values({name: sa.bindparam(name) for name in (*_STATE, *_ENDED)}).returning(runs.c.kept))
 _ASK_TO_STOP = _END.where(runs.c.cancel_requested == sa.false()).values(cancel_requested=True)
 
 Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
@@ -68,7 +66,7 @@ class Runs:
         now = self._clock()
 
         def unit(connection: sa.Connection) -> None:
-            connection.execute(_INSERT_RUN, row)
+            _INSERT_RUN.run(connection, row)
             if keep is not None:
                 answers.hold(connection, run.id, run.caller_id, keep, now)
 
@@ -80,17 +78,18 @@ class Runs:
         `body` is the answer of a run that keeps it, and is in the same commit. One that is over its reservation, or comes after
         the answer expired, is not kept: the run is finished all the same.
         """
-        row = {name: _plain(getattr(end, name)) for name in _ENDED}
+        row = {name: getattr(end, name) for name in _ENDED} | {"tier": end.tier.value}
         row |= {"run": run_id, "state": State.FINISHED.value, "reason": "", "settled": True}
-        record = asdict(end.record) | {"run_id": run_id}
+        record = slots_of(end.record) | {"run_id": run_id}
+        trail = slots_of(end.audit)
 
         def unit(connection: sa.Connection) -> bool:
-            ended = connection.execute(_FINISH, row).first()
-            if ended is None:
+            ended = _FINISH.run(connection, row)
+            if not ended:
                 return False
-            connection.execute(_INSERT_RECORD, record)
-            connection.execute(INSERT_AUDIT, asdict(end.audit))
-            if ended.kept:
+            _INSERT_RECORD.run(connection, record)
+            _INSERT_AUDIT.run(connection, trail)
+            if ended[0][0]:
                 answers.end(connection, run_id, body)
             return True
 
@@ -119,7 +118,7 @@ class Runs:
 
         def unit(connection: sa.Connection) -> bool:
             if connection.execute(_fencing(connection.dialect.name), fenced).rowcount == 1:
-                connection.execute(INSERT_AUDIT, asdict(audit))
+                write_trail(connection, audit)
                 return True
             return _settle(connection, row, audit)
 
@@ -202,18 +201,24 @@ class Runs:
 
 def _written(run: StartingRun, state: State, *, settled: bool) -> dict[str, Any]:
     """The columns of a row that is written the first time, but for `kept`."""
-    row = {name: _plain(getattr(run, name)) for name in _STARTING}
+    row = {name: getattr(run, name) for name in _STARTING}
+    row |= {"kind": run.kind.value, "tier": run.tier.value}
     return row | {"state": state.value, "reason": "", "settled": settled}
+
+
+def write_trail(connection: sa.Connection, row: AuditRow) -> None:
+    """Part of a unit of work: one line of the audit trail."""
+    _INSERT_AUDIT.run(connection, slots_of(row))
 
 
 def _settle(connection: sa.Connection, row: dict[str, Any], audit: AuditRow | None) -> bool:
     """Part of a unit of work: see `Runs.settle`."""
-    changed = connection.execute(_SETTLE, row).first()
-    if changed is not None and audit is not None:
-        connection.execute(INSERT_AUDIT, asdict(audit))
-    if changed is not None and changed.kept and row["settled"]:
+    changed = _SETTLE.run(connection, row)
+    if changed and audit is not None:
+        write_trail(connection, audit)
+    if changed and changed[0][0] and row["settled"]:
         answers.end(connection, row["run"], None)
-    return changed is not None
+    return bool(changed)
 
 
 @cache
@@ -225,8 +230,3 @@ def _fencing(dialect: str) -> sa.Insert:
 def _of(caller_id: str | None) -> dict[str, Any]:
     """The caller as a parameter, for the statements that are about one."""
     return {} if caller_id is None else {"caller": caller_id}
-
-
-def _plain(value: Any) -> Any:
-    """A word of an enumeration as the plain string that drivers know best."""
-    return value.value if isinstance(value, Kind | Tier) else value

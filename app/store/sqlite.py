@@ -1,22 +1,23 @@
-"""SQLite: one file on this machine. Writes go through the one writer, reads through two connections of their own.
+"""SQLite: one file on this machine. Writes go through the one writer, reads through connections of their own.
 
 A read is one statement and one hop to the thread that `aiosqlite` keeps for its connection. Reading through Core's asyncio
-layer would cost several hops, ten times as much, and authentication pays it on every request; so Core compiles the
-statement, once, and the driver runs it.
+layer would cost several hops, ten times as much; so Core compiles the statement, once, and the driver runs it.
+
+Authentication, which every request pays for, does without the hop: one look-up in pages that are always in memory takes some
+tens of microseconds, and in WAL mode no writer keeps a reader waiting. Where that read cannot be had at once, the thread waits.
 """
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from app.store import files, revision
+from app.store import files, hot, revision
 from app.store.database import FAILURES, Unit, cause
 from app.store.values import StoreUnavailable, StoreUnusable
 from app.store.writer import GroupWriter
@@ -26,8 +27,6 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT_MS = 5_000
 """How long to wait for another process's short transaction (the admin command's)."""
-
-_DIALECT = SQLiteDialect_pysqlite(paramstyle="named")
 
 
 def path_of(url: sa.URL) -> Path:
@@ -61,9 +60,18 @@ def _configure(driver: sqlite3.Connection, _record: object) -> None:
 class SqliteDatabase:
     """The `Database` over one file."""
 
-    def __init__(self, writer: GroupWriter, quick: aiosqlite.Connection, pages: aiosqlite.Connection) -> None:
-        """`quick` serves reads of one row by key, `pages` all others, so that a long read delays no authentication."""
-        self._writer, self._quick, self._pages = writer, quick, pages
+    def __init__(
+        self,
+        writer: GroupWriter,
+        quick: aiosqlite.Connection,
+        pages: aiosqlite.Connection,
+        here: sqlite3.Connection,
+    ) -> None:
+        """`quick` serves reads of one row by key, `pages` all others, so that a long read delays no short one.
+
+        `here` belongs to the event loop's thread, and never waits.
+        """
+        self._writer, self._quick, self._pages, self._here = writer, quick, pages, here
 
     async def write(self, unit: Unit[T]) -> T:
         """As `Database.write`; all units of one moment share a commit."""
@@ -75,10 +83,14 @@ class SqliteDatabase:
         parameters: dict[str, Any] | None = None,
         *,
         many: bool = False,
+        brief: bool = False,
     ) -> Sequence[Any]:
         """As `Database.fetch`."""
-        connection = self._pages if many else self._quick
         compiled = _compiled(statement)
+        if brief:
+            with suppress(sqlite3.Error):  # busy or broken: the thread below waits, or says so
+                return self._here.execute(compiled.string, parameters or {}).fetchall()
+        connection = self._pages if many else self._quick
         try:
             return list(
                 await connection.execute_fetchall(compiled.string, compiled.construct_params(parameters))
@@ -90,7 +102,7 @@ class SqliteDatabase:
 @lru_cache(maxsize=64)
 def _compiled(statement: sa.Select[Any]) -> sa.Compiled:
     """Statements are built once and kept by their repositories, so identity is the key."""
-    return statement.compile(dialect=_DIALECT)
+    return hot.compiled(statement)
 
 
 def bring_up(path: Path, *, locked: bool) -> None:
@@ -115,7 +127,9 @@ async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
     """Own the writer and the readers of a file that is there and has the present schema."""
     engine = engine_for(path)
     async with GroupWriter(engine.connect) as writer, _reader(path) as quick, _reader(path) as pages:
-        yield SqliteDatabase(writer, quick, pages)
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as here:
+            here.execute("PRAGMA query_only = ON")
+            yield SqliteDatabase(writer, quick, pages, here)
 
 
 @asynccontextmanager
