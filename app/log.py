@@ -32,6 +32,8 @@ _SECRET_NAMES = frozenset(
 )
 _FIELDS = "plimsoll_fields"
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 logger = logging.getLogger("plimsoll")
 
 
@@ -53,7 +55,10 @@ def configure_logging(stream: IO[str] | None = None, level: int = logging.INFO) 
 def event(source: logging.Logger, name: str, /, *, level: int = logging.INFO, **fields: Value) -> None:
     """One line named `name`. A field whose name says it holds code, output or a secret is written as `[withheld]`."""
     if source.isEnabledFor(level):
-        source.log(level, name, extra={_FIELDS: fields})
+        # As `source.log` does, without the search through the stack for a place that is never written.
+        record = logging.LogRecord(source.name, level, "", 0, name, (), None)
+        setattr(record, _FIELDS, fields)
+        source.handle(record)
 
 
 def failure(source: logging.Logger, name: str, error: BaseException, /, **fields: Value) -> None:
@@ -173,7 +178,7 @@ class JsonLines(logging.Formatter):
         else:
             line["event"] = _short(str(record.msg))
             line |= {name: _safe(name, value) for name, value in fields.items()}
-        return json.dumps(line, separators=(",", ":")).replace("\x7f", "\\u007f")
+        return _encode(line).replace("\x7f", "\\u007f")
 
 
 def _safe(name: str, value: Value) -> Value:

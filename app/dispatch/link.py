@@ -190,11 +190,14 @@ class WorkerLink:
                 return
 
     async def _next(self, run: _Run) -> Event | TicketRefused:
-        try:
-            async with asyncio.timeout_at(run.due):
-                event = await run.events.get()
-        except TimeoutError as silent:
-            raise WorkerLost("silent after start") from silent
+        if run.events.empty():
+            try:
+                async with asyncio.timeout_at(run.due):
+                    event = await run.events.get()
+            except TimeoutError as silent:
+                raise WorkerLost("silent after start") from silent
+        else:
+            event = run.events.get_nowait()
         if event is not None:
             return event
         raise WorkerLost("link closed") if run.channel.has_left(run.position) else NotSent("link closed")

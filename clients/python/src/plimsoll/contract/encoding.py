@@ -9,6 +9,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterable
+from functools import cache
 
 Content = str | bytes | int | bool
 
@@ -25,8 +26,9 @@ class Digest:
 
     def field(self, name: str, content: Content) -> "Digest":
         """Append one field: strings as UTF-8, booleans as true/false, integers in decimal, bytes as they are."""
-        self._value(name.encode())
-        self._value(content_bytes(content))
+        data = content_bytes(content)
+        self._hash.update(_value_of_name(name) + len(data).to_bytes(8, "big"))
+        self._hash.update(data)
         return self
 
     def hexdigest(self) -> str:
@@ -36,6 +38,13 @@ class Digest:
     def _value(self, data: bytes) -> None:
         self._hash.update(len(data).to_bytes(8, "big"))
         self._hash.update(data)
+
+
+@cache
+def _value_of_name(name: str) -> bytes:
+    """A field's name as a value; all names are our own constants."""
+    data = name.encode()
+    return len(data).to_bytes(8, "big") + data
 
 
 def content_bytes(content: Content) -> bytes:

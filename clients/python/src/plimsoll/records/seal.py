@@ -22,15 +22,16 @@ def make_record(
     policy: str,
     started_unix_ms: int,
     ended_unix_ms: int,
+    request_sha256: str | None = None,
 ) -> RunRecord:
     """The sealed record of one finished run outside a session.
 
     `stated` is what the answer says beside the record; `policy` the digest of the sandbox policy in force or empty;
-    the two times are Unix milliseconds.
+    the two times are Unix milliseconds. `request_sha256` is the request's digest, where it was made before.
     """
     return seal_record(
         RunRecord(
-            request_sha256=request_digest(request),
+            request_sha256=request_sha256 or request_digest(request),
             result_sha256=result_digest(result),
             provider=stated.provider,
             isolation=stated.isolation,
