@@ -29,7 +29,7 @@ demo: $(CACHE) ## run the smallest example: a service of its own, one program, t
 	@$(BIN)/python examples/minimal.py
 
 serve: $(CACHE) ## start the service on this machine with the wasm provider
-	SANDBOX_PROVIDER=wasm $(BIN)/plimsolld
+	@exec env SANDBOX_PROVIDER=wasm $(BIN)/plimsolld
 
 test: $(DEV) $(CACHE) $(JUDGE) ## run all tests; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

@@ -106,6 +106,19 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
+def _shown_once(what: str, expires_unix_ms: int | None) -> str:
+    end = "does not expire" if expires_unix_ms is None else f"ends at {exchange.iso(expires_unix_ms)}"
+    return f"{what} {end}; it is on standard output, shown this once"
+
+
+def _where(database_url: str) -> str:
+    """The database for an operator's eyes: the file, or only that it is the one of the setting, which may hold a password."""
+    prefix = "sqlite+aiosqlite:///"
+    if not database_url.startswith(prefix):
+        return "the database of PLIMSOLL_DATABASE_URL"
+    return database_url.removeprefix(prefix)
+
+
 async def _with_store(command: _Command) -> None:
     run: Callable[[_Command, Store], Awaitable[None]] = command.arguments.run
     async with open_store(command.settings.database_url, clock=command.clock, sole_owner=False) as store:
@@ -114,6 +127,8 @@ async def _with_store(command: _Command) -> None:
 
 async def _create(command: _Command, store: Store) -> None:
     name = command.arguments.name
+    # Which database, because a service with other settings would never see this caller.
+    where = _where(command.settings.database_url)
     scopes = frozenset(command.arguments.scope or DEFAULT_SCOPES)
     token, kept = command.new_token()
     caller = NewCaller(command.random_bytes(16).hex(), name, scopes, (kept,))
@@ -123,8 +138,8 @@ async def _create(command: _Command, store: Store) -> None:
         raise _Failed(
             f"the name {name} was used before; a name is never given twice (rotate gives it a new token)"
         ) from None
-    command.say(f"caller {name}, id {caller.id}, may {', '.join(sorted(scopes))}")
-    command.say(f"its token, shown this once, {_until(kept.expires_unix_ms)}:")
+    command.say(f"caller {name}, id {caller.id}, may {', '.join(sorted(scopes))}, in {where}")
+    command.say(_shown_once("its token", kept.expires_unix_ms))
     command.hand_over(token)
 
 
@@ -133,7 +148,7 @@ async def _rotate(command: _Command, store: Store) -> None:
     overlap: int = command.arguments.overlap
     await _known(command, store.callers.rotate(command.arguments.name, kept, overlap))
     command.say(f"older tokens of {command.arguments.name} end at {exchange.iso(command.clock() + overlap)}")
-    command.say(f"the new one, shown this once, {_until(kept.expires_unix_ms)}:")
+    command.say(_shown_once("the new one", kept.expires_unix_ms))
     command.hand_over(token)
 
 
@@ -154,7 +169,7 @@ async def _list(command: _Command, store: Store) -> None:
         if command.arguments.json:
             print(exchange.line(caller), file=command.stdout)
             continue
-        ends = [_until(token.expires_unix_ms) for token in caller.tokens]
+        ends = [_until(token.expires_unix_ms, command.clock()) for token in caller.tokens]
         state = "revoked" if caller.revoked_unix_ms is not None else "; ".join(ends) or "no token"
         scopes = ",".join(sorted(caller.scopes))
         print(f"{caller.name}  {caller.id}  {scopes}  {state}", file=command.stdout)
@@ -213,8 +228,11 @@ def _user(uid: int) -> str:
         return f"#{uid}"
 
 
-def _until(expires_unix_ms: int | None) -> str:
-    return "without end" if expires_unix_ms is None else f"until {exchange.iso(expires_unix_ms)}"
+def _until(expires_unix_ms: int | None, now_unix_ms: int) -> str:
+    if expires_unix_ms is None:
+        return "without end"
+    when = exchange.iso(expires_unix_ms)
+    return f"until {when}" if expires_unix_ms > now_unix_ms else f"expired at {when}"
 
 
 def _parser(clock: Callable[[], int]) -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@
 import argparse
 import asyncio
 import ctypes
+import errno
 import logging
 import os
 import resource
@@ -18,6 +19,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from app.dispatch.supervisor import ProviderProcess, spawn
@@ -68,6 +70,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         epilog=f"Settings, read once from the environment:\n{settings_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"plimsolld {version('plimsoll-server')}")
     parser.add_argument(
         "--private-fd", type=int, metavar="N", help="serve one program over this inherited socket"
     )
@@ -116,11 +119,18 @@ def _run(
         sockets = [_bind(settings, door)]
         return asyncio.run(_serve(settings, processes, sockets, door, token))
     except (OSError, UnsafePathError, StoreError) as error:
-        text = f"could not start: {error}"
+        text = f"could not start: {_told(error, settings)}"
         sys.stderr.write(f"plimsolld: {text}\n")
         if door:
             door.say({"ready": False, "errors": [text]})
         return FAILED
+
+
+def _told(error: Exception, settings: Settings) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        where = settings.address.path or f"{settings.address.host}:{settings.address.port}"
+        return f"PLIMSOLL_ADDR {where} is in use: end the other program or name another address"
+    return str(error)
 
 
 def _bind(settings: Settings, door: PrivateDoor | None) -> socket.socket:
@@ -147,26 +157,31 @@ async def _serve(
     service = create_service(settings, processes, private=private)
     ending = Ending(service, settings.drain_grace_s)
 
-    def ready() -> None:
+    def listening() -> None:
         ending.listen_for_signals()
-        event(
-            logger,
-            "serving",
-            address=_where(sockets[0]),
-            providers=",".join(settings.providers),
-            pid=os.getpid(),
-        )
+        where = _where(sockets[0])
+        event(logger, "serving", address=where, providers=",".join(settings.providers), pid=os.getpid())
         if door:
             door.watch(ending.begin)
-            door.say({"ready": True, "socket": sockets[0].getsockname(), "version": VERSION})
+        announcing.append(asyncio.create_task(_announce(service, door, sockets[0], VERSION), name="announce"))
 
+    announcing: list[asyncio.Task[None]] = []
     server = make_server(
-        service.app, trusted_proxies=settings.trusted_proxies, on_ready=ready, lifespan=False
+        service.app, trusted_proxies=settings.trusted_proxies, on_ready=listening, lifespan=False
     )
     ending.server = server
     async with service.opened():
         await server.serve(sockets=sockets)
     return OK if server.started else FAILED
+
+
+async def _announce(service: "Service", door: PrivateDoor | None, sock: socket.socket, version: str) -> None:
+    """Say that the service is ready once the first look at every wall ended: before, a run would only be refused."""
+    while not (now := service.running().readiness()).ready:
+        await asyncio.sleep(_DRAIN_STEP_S)
+    event(logger, "ready", amiss=",".join(now.reasons))
+    if door:
+        door.say({"ready": True, "socket": sock.getsockname(), "version": version})
 
 
 def _where(sock: socket.socket) -> str:

@@ -14,7 +14,10 @@ from plimsoll.contract.requests import PROTOCOL
 from plimsoll.contract.rest import DescribeBody, EvidenceBody, LimitsBody, ProvidersBody
 from plimsoll.contract.tiers import FLOORS, Tier
 
-Digest = Annotated[str, Path(description="An `evidence_sha256`.")]
+Digest = Annotated[
+    str,
+    Path(description="An `evidence_sha256`.", json_schema_extra={"pattern": f"^{bounds.SHA256.pattern}$"}),
+]
 
 
 def router(services: GetServices) -> APIRouter:

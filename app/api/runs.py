@@ -21,7 +21,13 @@ from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, Refused, invalid
 from plimsoll.contract.rest import CancelBody, RecordBody, RunAnswer, RunBody, RunPage, RunView
 
-RunId = Annotated[str, Path(description="A run's id, 32 hex digits.")]
+RunId = Annotated[
+    str,
+    Path(
+        description="A run's id, 32 hex digits.", json_schema_extra={"pattern": f"^{bounds.RUN_ID.pattern}$"}
+    ),
+]
+"""The pattern is documentation: what does not match is answered like an unknown run."""
 Limit = Annotated[int, Query(ge=1, le=100, description="Runs on a page.")]
 Cursor = Annotated[str | None, Query(max_length=256, description="`next_cursor` of the page before.")]
 Wait = Annotated[int, Query(ge=0, le=60, description="Seconds to wait for the run's end.")]
@@ -96,6 +102,7 @@ def router(services: GetServices) -> APIRouter:
     )
     async def page(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Response:
         """The caller's own runs, newest first; an admin's: all."""
+        known_query(request, "limit", "cursor")
         found = await services().runs.page(whose_runs(request.scope), cursor, limit)
         if found is None:
             raise Refused(invalid(FieldFault("cursor", "is not the cursor of a page of these runs")))
@@ -117,6 +124,7 @@ def router(services: GetServices) -> APIRouter:
     )
     async def one(request: Request, run_id: RunId, wait: Wait = 0) -> Response:
         """One run as it stands, after at most `wait` seconds; its result where it was kept."""
+        known_query(request, "wait")
         running, whose = services(), whose_runs(request.scope)
         run = await awaited(running, caller_of(request.scope), whose, run_id, wait)
         body = await running.runs.body(run_id, whose) if run.kept else None
@@ -149,6 +157,13 @@ def router(services: GetServices) -> APIRouter:
         return answer(record_body(run.record))
 
     return routes
+
+
+def known_query(request: Request, *names: str) -> None:
+    """Refuse a query parameter that this route does not have: a misspelt one would be silently no limit. Raises Refused."""
+    if set(request.query_params) - set(names):
+        known = f"known here: {', '.join(names)}" if names else "this route has none"
+        raise Refused(invalid(FieldFault("query", f"must hold no unknown parameter; {known}")))
 
 
 def whose_runs(scope: MutableMapping[str, Any]) -> str | None:

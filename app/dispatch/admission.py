@@ -24,6 +24,9 @@ DRAINING = Refusal(Code.DRAINING, "The service is shutting down and takes no new
 UNAVAILABLE = Refusal(
     Code.UNAVAILABLE, "The worker for this run is not available right now.", Reason.ENVIRONMENT
 )
+STARTING = Refusal(
+    Code.UNAVAILABLE, "The worker for this run is still starting.", Reason.ENVIRONMENT, retry_after_s=1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,9 @@ def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candida
     if meeting:
         # Full or lost, capacity never moves a run to a weaker wall than its first eligible provider.
         return tuple(each for each in meeting if each.tier.rank >= meeting[0].tier.rank)
-    if floor is None or any(_may_come_back(each, floor) for each in allowed):
+    if any(_may_come_back(each, floor) for each in allowed):
+        return STARTING
+    if floor is None:
         return UNAVAILABLE
     return Refusal(
         Code.ISOLATION_UNMET,
@@ -102,6 +107,6 @@ def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candida
     )
 
 
-def _may_come_back(candidate: Candidate, floor: Tier) -> bool:
+def _may_come_back(candidate: Candidate, floor: Tier | None) -> bool:
     absent = candidate.away or candidate.info is None or candidate.info.health is Health.STARTING
     return absent and candidate.ceiling.meets(floor)

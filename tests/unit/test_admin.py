@@ -201,7 +201,7 @@ def test_a_reachable_data_directory_is_refused(admin: Admin, tmp_path: Path) -> 
     (tmp_path / "data").chmod(0o755)
     said = admin("callers", "create", "alice")
     assert (said.code, said.out) == (1, "")
-    assert "chmod 700" in said.err
+    assert "make it 700" in said.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")

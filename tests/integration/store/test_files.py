@@ -45,7 +45,7 @@ async def test_a_directory_that_others_can_reach_is_refused(
 ) -> None:
     sqlite_path.parent.mkdir()
     sqlite_path.parent.chmod(mode)
-    await refused(sqlite_url, "chmod 700")
+    await refused(sqlite_url, "make it 700")
     assert modes(sqlite_path.parent) == {}
 
 
@@ -57,7 +57,7 @@ async def test_a_file_that_others_can_reach_is_refused(
     path = sqlite_path.with_name(sqlite_path.name + suffix)
     path.touch()
     path.chmod(0o640)
-    await refused(sqlite_url, "chmod 600")
+    await refused(sqlite_url, "make it 600")
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", ".lock"])

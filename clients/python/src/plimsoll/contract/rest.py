@@ -32,8 +32,18 @@ def _rule(check: Any) -> AfterValidator:
     return AfterValidator(validate)
 
 
+def _no_default(schema: dict[str, Any]) -> None:
+    """An absent field is hashed as absent: a client that filled in a default would ask for something else."""
+    schema.pop("default", None)
+
+
 Code256K = Annotated[
-    str, _rule(bounds.code_rule), Field(description="Source text, at most 262144 bytes of UTF-8, no NUL.")
+    str,
+    _rule(bounds.code_rule),
+    Field(
+        description="Source text, at most 262144 bytes of UTF-8, no NUL.",
+        json_schema_extra={"minLength": 1, "maxLength": bounds.CODE_BYTES},
+    ),
 ]
 Path = Annotated[str, _rule(bounds.path_rule), Field(description="Relative path, at most 1024 bytes.")]
 Step = Annotated[str, _rule(bounds.step_rule), Field(description="Shell command, at most 16384 bytes.")]
@@ -159,13 +169,16 @@ class RunBody(_Request):
 
     payload: PayloadBody
     minimum_isolation: Floor = Field(
-        default="process", description="Weakest wall accepted; absent accepts any."
+        default="process",
+        description="Weakest wall accepted; absent accepts any.",
+        json_schema_extra=_no_default,
     )
     timeout_ms: int = Field(
         default=bounds.TIMEOUT_DEFAULT_MS,
         ge=1,
         le=bounds.TIMEOUT_CEILING_MS,
-        description="Wall clock of the run, ms.",
+        description="Wall clock of the run, milliseconds; absent is 30000.",
+        json_schema_extra=_no_default,
     )
     software_rule: SoftwareRuleBody | None = None
     trace_id: str | None = Field(
