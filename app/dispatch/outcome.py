@@ -85,6 +85,7 @@ def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard
         policy=ticket.policy,
         started_unix_ms=accepted.unix_ms,
         ended_unix_ms=ended.unix_ms,
+        request_sha256=row.request_sha256,
     )
     return Finished(
         row.id,
