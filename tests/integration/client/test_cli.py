@@ -110,7 +110,11 @@ def test_refusals(
         (["run", "{script}"], 64, "PLIMSOLL_URL"),
         (["run", "{script}", "--url", "http://example.org"], 64, "https"),
         (["run", "{script}", "--url", "http://127.0.0.1:9", "--token-file", "absent"], 66, "absent"),
-        (["run", "{script}", "--url", "http://127.0.0.1:9", "--timeout", "0"], 64, "timeout_ms"),
+        (
+            ["run", "{script}", "--url", "http://127.0.0.1:9", "--timeout", "0"],
+            64,
+            "timeout: must be positive",
+        ),
         (["run", "{script}", "--url", "http://127.0.0.1:1"], 69, "nothing ran (environment)"),
         (["run", "{program}", "--url", "http://127.0.0.1:1"], 64, "--lang"),
         (["describe", "--url", "http://127.0.0.1:1"], 69, "nothing ran (environment)"),

@@ -197,5 +197,5 @@ def test_a_run_without_its_handle() -> None:
         handle = client.start_javascript(CODE)
         assert "hunter2" not in repr(handle)
         assert client.wait_run(handle.id).exit_code == 0
-        with pytest.raises(ValueError, match="timeout"):
+        with pytest.raises(errors.InvalidRequest, match="timeout"):
             handle.wait(-1)

@@ -2,13 +2,15 @@
 
 import json
 import math
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
+import plimsoll
 from plimsoll.client import errors
 from plimsoll.client.options import options
-from plimsoll.client.requests import milliseconds
+from plimsoll.client.requests import milliseconds, script_request
 from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import JavaScript, Python, SoftwareRule
@@ -98,7 +100,7 @@ def test_3_a_token_is_visible_ascii_and_never_repeated(token: str) -> None:
     assert token not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "5", None])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 10**400, True, "5", None])
 def test_3_the_deadline_is_finite_and_positive(value: Any) -> None:
     with pytest.raises(errors.InvalidOption):
         options("http://localhost", "", deadline=value)
@@ -134,7 +136,7 @@ def test_4_code(code: Any, rule: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=rule) as caught:
         core().script(JavaScript(code))
     assert caught.value.not_dispatched is Reason.REQUEST
-    assert caught.value.faults[0].field == "payload.code"
+    assert caught.value.faults[0].field == "code"
 
 
 def test_4_the_longest_code_is_fine() -> None:
@@ -144,19 +146,20 @@ def test_4_the_longest_code_is_fine() -> None:
 @pytest.mark.parametrize(
     ("how", "field"),
     [
-        ({"floor": "none"}, "minimum_isolation"),
-        ({"floor": ""}, "minimum_isolation"),
-        ({"floor": "Kernel"}, "minimum_isolation"),
+        ({"floor": "none"}, "floor"),
+        ({"floor": ""}, "floor"),
+        ({"floor": "Kernel"}, "floor"),
         ({"trace_id": ""}, "trace_id"),
         ({"trace_id": "a b"}, "trace_id"),
         ({"trace_id": "x" * 65}, "trace_id"),
-        ({"timeout": 0}, "timeout_ms"),
-        ({"timeout": -1}, "timeout_ms"),
-        ({"timeout": math.nan}, "timeout_ms"),
-        ({"timeout": math.inf}, "timeout_ms"),
-        ({"timeout": 300.001}, "timeout_ms"),
-        ({"timeout": True}, "timeout_ms"),
-        ({"timeout": "5"}, "timeout_ms"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": -1}, "timeout"),
+        ({"timeout": math.nan}, "timeout"),
+        ({"timeout": math.inf}, "timeout"),
+        ({"timeout": 300.001}, "timeout"),
+        ({"timeout": True}, "timeout"),
+        ({"timeout": 1e9}, "timeout"),
+        ({"timeout": 10**400}, "timeout"),
         ({"software_rule": SoftwareRule("exact", ())}, "software_rule.identities"),
         ({"software_rule": SoftwareRule("exact", ("a", "b"))}, "software_rule.identities"),
         ({"software_rule": SoftwareRule("approved", ())}, "software_rule.identities"),
@@ -174,6 +177,59 @@ def test_8_and_9_everything_beside_the_code(how: dict[str, Any], field: str) -> 
         core().script(CODE, **how)
     assert [fault.field for fault in caught.value.faults] == [field]
     assert caught.value.not_dispatched is Reason.REQUEST
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"floor": "vmm"}, "floor: must be one of process, container, kernel, vm"),
+        ({"floor": 4}, "floor: must be one of process, container, kernel, vm"),
+        ({"floor": ["vm"]}, "floor: must be one of process, container, kernel, vm"),
+        ({"timeout": 1e9}, "timeout: at most 300 seconds"),
+        ({"timeout": "5"}, "timeout: must be a number of seconds"),
+        ({"timeout": timedelta(seconds=5)}, "timeout: must be a number of seconds"),
+        ({"timeout": math.nan}, "timeout: must be a finite number of seconds"),
+        ({"trace_id": 5}, "trace_id: must be text"),
+        ({"trace_id": b"t"}, "trace_id: must be text"),
+        ({"idempotency_key": 5}, "idempotency_key: must be 1 to 255 visible ASCII characters"),
+        (
+            {"software_rule": {"mode": "exact", "identities": ["a"]}},
+            'software_rule: must be a plimsoll.SoftwareRule, like SoftwareRule("exact", (identity,))',
+        ),
+        ({"software_rule": SoftwareRule([], ("a",))}, "software_rule.mode: must be exact or approved"),  # type: ignore[arg-type]
+        *(
+            (
+                {"software_rule": SoftwareRule("approved", identities)},
+                "software_rule.identities: must be a tuple of text, also when it holds one",
+            )
+            for identities in cast("list[tuple[str, ...]]", ["abc", None, 5, ("a", 5), ("a", []), {"a"}])
+        ),
+    ],
+    ids=repr,
+)
+def test_a_wrong_type_is_refused_by_the_name_of_the_argument(how: dict[str, Any], message: str) -> None:
+    with plimsoll.Client("http://127.0.0.1:1", "") as client:
+        for method in (client.run_javascript, client.start_python, client.stream_javascript):
+            with pytest.raises(errors.InvalidRequest) as caught:
+                method("1", **how)
+            assert str(caught.value) == message
+            assert caught.value.not_dispatched is Reason.REQUEST
+
+
+def test_identities_in_a_list_are_copied() -> None:
+    identities = ["a", "b"]
+    how: dict[str, Any] = {"software_rule": SoftwareRule("approved", identities)}  # type: ignore[arg-type]
+    request = script_request(CODE, **how)
+    identities.append("c")
+    assert request.software_rule == SoftwareRule("approved", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "how", [{"base_url": 5}, {"token": 5}, {"unix_socket": 5}, {"unix_socket": b"s"}, {"tls": True}]
+)
+def test_3_an_option_of_a_wrong_type(how: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidOption):
+        options(**{"base_url": "http://localhost", "token": "", **how})
 
 
 def test_a_misspelled_option_is_not_a_missing_floor() -> None:

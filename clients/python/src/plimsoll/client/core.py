@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from plimsoll.client import answers, kept, refusals, requests, verify, views
 from plimsoll.client.answers import LATER, OK, Received
-from plimsoll.client.errors import InvalidRequest, MalformedResponse, PlimsollError
+from plimsoll.client.errors import MalformedResponse, PlimsollError
 from plimsoll.client.kept import Started
 from plimsoll.client.options import Options
 from plimsoll.client.results import Run
@@ -22,7 +22,7 @@ from plimsoll.client.seen import Seen
 from plimsoll.client.streaming import Reading
 from plimsoll.contract import bounds
 from plimsoll.contract.record import RunRecord
-from plimsoll.contract.refusals import FieldFault, Reason
+from plimsoll.contract.refusals import FieldFault
 from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class Core:
         if limit is not None:
             query["limit"] = str(_whole("limit", limit, 1, _PAGE_MAX))
         if cursor is not None:
-            query["cursor"] = cursor
+            query["cursor"] = _text("cursor", cursor)
         return self._get("/v1/runs" + (f"?{urlencode(query)}" if query else ""), views.page)
 
     def evidence(self, sha256: str) -> Prepared[EvidenceBody]:
@@ -204,18 +204,20 @@ def _run_path(run_id: str, wait: int) -> str:
 
 def _hex(name: str, value: object, pattern: re.Pattern[str]) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _invalid(name, "must be lower-case hex digits of the right length")
+        raise requests.invalid(FieldFault(name, "must be lower-case hex digits of the right length"))
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise requests.invalid(FieldFault(name, "must be text"))
     return value
 
 
 def _whole(name: str, value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _invalid(name, f"must be an integer from {least} to {most}")
+        raise requests.invalid(FieldFault(name, f"must be an integer from {least} to {most}"))
     return value
-
-
-def _invalid(name: str, rule: str) -> InvalidRequest:
-    return InvalidRequest(f"{name}: {rule}", not_dispatched=Reason.REQUEST, faults=[FieldFault(name, rule)])
 
 
 def _refusal(prepared: Prepared[Any], received: Received) -> PlimsollError:

@@ -4,17 +4,19 @@ No failure to ask proves anything about the run itself, so of all errors here on
 an answer that is bound to our own request and about this very run.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plimsoll.client import errors, refusals, verify, views
 from plimsoll.client.answers import LATER, Received, shaped
+from plimsoll.client.requests import seconds_rule
 from plimsoll.client.results import Run
+from plimsoll.contract.refusals import FieldFault
 from plimsoll.contract.rest import CancelBody, RunView
 
 _WAIT_MAX_S = 60
 _PAUSE_S = 0.2
+_FOREVER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,11 @@ class Patience:
     """How long to go on asking: `seconds` in all, each question well within the exchange's own deadline."""
 
     def __init__(self, seconds: float | None, deadline_s: float, now: float) -> None:
-        """Raises ValueError for what is no duration."""
+        """Raises InvalidRequest for what is no duration, not marked: that says nothing about the run."""
         total = deadline_s if seconds is None else seconds
-        if isinstance(total, bool) or not math.isfinite(total) or total < 0:
-            raise ValueError("timeout must be a finite number of seconds, not negative")
-        self._until = now + total
+        if rule := seconds_rule(total) or ("must not be negative" if total < 0 else None):
+            raise errors.InvalidRequest(f"timeout: {rule}", faults=[FieldFault("timeout", rule)])
+        self._until = now + min(total, _FOREVER_S)
         self._longest = min(_WAIT_MAX_S, int(deadline_s / 2))
 
     def wait(self, now: float) -> int:

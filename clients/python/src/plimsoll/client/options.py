@@ -22,6 +22,12 @@ LOCALHOST = "http://localhost"
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
+class PrivateSocket(str):
+    """Path of the socket of a service that this process started for itself."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """A checked set of options. `prefix` is the base URL's path, `origin` the rest of it."""
@@ -54,8 +60,7 @@ def options(base_url: str | None, token: str | None, **how: Unpack[ClientOptions
     """Options from arguments, then from PLIMSOLL_URL and PLIMSOLL_TOKEN. Raises InvalidOption and its kinds."""
     if unknown := how.keys() - ClientOptions.__annotations__.keys():
         raise TypeError(f"unexpected option: {', '.join(sorted(unknown))}")
-    unix_socket = how.get("unix_socket")
-    path = None if unix_socket is None else os.fspath(unix_socket)
+    path = _socket_path(how.get("unix_socket"))
     url = _base_url(base_url if base_url is not None else _default_url(path))
     if url.scheme == "http" and path is None and not how.get("insecure_http", False):
         _loopback(url.hostname or "")
@@ -67,8 +72,21 @@ def options(base_url: str | None, token: str | None, **how: Unpack[ClientOptions
         deadline_s=_seconds("deadline", how.get("deadline", DEADLINE_S)),
         skew_ms=round(_seconds("clock_skew", how.get("clock_skew", SKEW_S), zero_ok=True) * 1000),
         unix_socket=path,
-        tls=how.get("tls"),
+        tls=_tls(how.get("tls")),
     )
+
+
+def _socket_path(path: object) -> str | None:
+    found = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if found is not None and not isinstance(found, str):
+        raise InvalidOption("unix_socket must be a path")
+    return found
+
+
+def _tls(context: object) -> ssl.SSLContext | None:
+    if context is not None and not isinstance(context, ssl.SSLContext):
+        raise InvalidOption("tls must be an ssl.SSLContext")
+    return context
 
 
 def _default_url(unix_socket: str | None) -> str:
@@ -80,8 +98,8 @@ def _default_url(unix_socket: str | None) -> str:
     return url
 
 
-def _base_url(text: str) -> SplitResult:  # check 1
-    if not _VISIBLE.fullmatch(text) or "\\" in text:
+def _base_url(text: object) -> SplitResult:  # check 1
+    if not isinstance(text, str) or not _VISIBLE.fullmatch(text) or "\\" in text:
         raise InvalidBaseURL("the base URL must be visible ASCII without spaces and backslashes")
     try:
         url = urlsplit(text)
@@ -107,15 +125,19 @@ def _loopback(host: str) -> None:  # check 2
         raise InsecureHTTP("cleartext http is for loopback only: use https, or allow it with insecure_http")
 
 
-def _token(token: str) -> str:  # check 3; the message never repeats the token
-    if token and not _VISIBLE.fullmatch(token):
+def _token(token: object) -> str:  # check 3; the message never repeats the token
+    if not isinstance(token, str) or (token and not _VISIBLE.fullmatch(token)):
         raise InvalidOption("the token must be visible ASCII")
     return token
 
 
 def _seconds(name: str, value: object, *, zero_ok: bool = False) -> float:  # check 3
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        seconds = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer beyond every float
+        seconds = math.inf
+    if not math.isfinite(seconds):
         raise InvalidOption(f"{name} must be a finite number of seconds")
-    if value < 0 or (value == 0 and not zero_ok):
+    if seconds < 0 or (seconds == 0 and not zero_ok):
         raise InvalidOption(f"{name} must be positive")
-    return float(value)
+    return seconds

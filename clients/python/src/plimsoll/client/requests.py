@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
 from plimsoll.client.errors import InvalidRequest
@@ -20,6 +20,8 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 class RunOptions(TypedDict, total=False):
     """What may stand beside the code. None is the same as absent.
+
+    A broken rule names the argument, `code` or one of these, never the field it becomes in a request.
 
     `floor` is the weakest wall accepted (`process`, `container`, `kernel`, `vm`; absent: any), `timeout` the program's own
     seconds (absent: the service's default), `software_rule` which software may run it, `trace_id` 1 to 64 characters of
@@ -44,14 +46,19 @@ def script_request(payload: Script, **how: Unpack[RunOptions]) -> RunRequest:
     faults = [*_faults(payload, floor, timeout), *_extra_faults(software_rule, trace_id)]
     faults += _key_faults(how.get("idempotency_key"))
     if faults:
-        raise _invalid(faults)
+        raise invalid(*faults)
     return RunRequest(
         payload,
         minimum_isolation=None if floor is None else Tier(floor),
         timeout_ms=0 if timeout is None else milliseconds(timeout),
-        software_rule=software_rule,
+        software_rule=None if software_rule is None else _own(software_rule),
         trace_id=trace_id or "",
     )
+
+
+def _own(rule: SoftwareRule) -> SoftwareRule:
+    """A copy that nobody else can change: the answer is checked against it later."""
+    return SoftwareRule(rule.mode, tuple(rule.identities))
 
 
 def milliseconds(seconds: float) -> int:
@@ -59,35 +66,56 @@ def milliseconds(seconds: float) -> int:
     return math.ceil(min(seconds * 1000, _WIRE_MAX_MS))  # check 10
 
 
-def _invalid(faults: Sequence[FieldFault]) -> InvalidRequest:
+def invalid(*faults: FieldFault) -> InvalidRequest:
+    """The error for broken rules, marked: nothing was sent. Its message has the first, its `faults` all."""
     first = faults[0]
     return InvalidRequest(f"{first.field}: {first.rule}", not_dispatched=Reason.REQUEST, faults=faults)
 
 
-def _faults(payload: Script, floor: str | None, timeout: float | None) -> Iterator[FieldFault]:
-    if rule := _code_rule(payload.code):  # check 4
-        yield FieldFault("payload.code", rule)
-    if floor is not None and floor not in FLOORS:  # check 8
-        yield FieldFault("minimum_isolation", f"must be one of {', '.join(FLOORS)}")
+# A caller's values are objects until they are checked, whatever the annotations of the methods say.
+def _faults(payload: Script, floor: object, timeout: object) -> Iterator[FieldFault]:
+    if rule := _text_rule(payload.code, bounds.code_rule):  # check 4
+        yield FieldFault("code", rule)
+    if floor is not None and not (isinstance(floor, str) and floor in FLOORS):  # check 8
+        yield FieldFault("floor", f"must be one of {', '.join(FLOORS)}")
     if timeout is not None and (rule := _timeout_rule(timeout)):
-        yield FieldFault("timeout_ms", rule)
+        yield FieldFault("timeout", rule)
 
 
-def _code_rule(code: object) -> str | None:
-    return bounds.code_rule(code) if isinstance(code, str) else "must be text"
+def _text_rule(value: object, rule: Callable[[str], str | None]) -> str | None:
+    return rule(value) if isinstance(value, str) else "must be text"
 
 
-def _timeout_rule(timeout: object) -> str | None:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not math.isfinite(timeout):
-        return "must be a finite number of seconds"
-    return "must be positive" if timeout <= 0 else bounds.timeout_rule(milliseconds(timeout))
+def seconds_rule(value: object) -> str | None:
+    """Rule broken by what should be a duration: one phrase, or None for a finite number, whatever its sign."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "must be a number of seconds"
+    # An integer is finite; one beyond every float must not even be asked.
+    return (
+        "must be a finite number of seconds"
+        if isinstance(value, float) and not math.isfinite(value)
+        else None
+    )
 
 
-def _extra_faults(rule: SoftwareRule | None, trace_id: str | None) -> Iterator[FieldFault]:
-    if trace_id is not None and (broken := bounds.trace_id_rule(trace_id)):  # check 8
+def _timeout_rule(timeout: Any) -> str | None:
+    if rule := seconds_rule(timeout):
+        return rule
+    if timeout <= 0:
+        return "must be positive"
+    most = bounds.TIMEOUT_CEILING_MS
+    return None if milliseconds(timeout) <= most else f"at most {most // 1000} seconds"
+
+
+def _extra_faults(rule: object, trace_id: object) -> Iterator[FieldFault]:
+    if trace_id is not None and (broken := _text_rule(trace_id, bounds.trace_id_rule)):  # check 8
         yield FieldFault("trace_id", broken)
-    if rule is not None:  # check 9
-        yield from _rule_faults(rule)
+    if isinstance(rule, SoftwareRule):  # check 9
+        yield from _rule_faults(rule.mode, rule.identities)
+    elif rule is not None:
+        yield FieldFault(
+            "software_rule", 'must be a plimsoll.SoftwareRule, like SoftwareRule("exact", (identity,))'
+        )
 
 
 def _key_faults(key: object) -> Iterator[FieldFault]:
@@ -95,17 +123,23 @@ def _key_faults(key: object) -> Iterator[FieldFault]:
         yield FieldFault("idempotency_key", "must be 1 to 255 visible ASCII characters")
 
 
-def _rule_faults(rule: SoftwareRule) -> Iterator[FieldFault]:
-    most = {"exact": 1, "approved": bounds.SOFTWARE_IDENTITIES}.get(rule.mode)
+def _rule_faults(mode: object, identities: object) -> Iterator[FieldFault]:
+    most = {"exact": 1, "approved": bounds.SOFTWARE_IDENTITIES}.get(mode) if isinstance(mode, str) else None
     if most is None:
         yield FieldFault("software_rule.mode", "must be exact or approved")
-        return
-    if not 1 <= len(rule.identities) <= most:
-        yield FieldFault("software_rule.identities", f"must hold 1 to {most} identities in mode {rule.mode}")
-    if len(set(rule.identities)) != len(rule.identities):
-        yield FieldFault("software_rule.identities", "must be distinct")
-    for broken in filter(None, map(bounds.identity_rule, rule.identities)):
-        yield FieldFault("software_rule.identities", broken)
+    elif not isinstance(identities, tuple | list) or not all(isinstance(each, str) for each in identities):
+        yield FieldFault("software_rule.identities", "must be a tuple of text, also when it holds one")
+    else:
+        rules = _identity_rules(identities, f"must hold 1 to {most} identities in mode {mode}", most)
+        yield from (FieldFault("software_rule.identities", rule) for rule in rules)
+
+
+def _identity_rules(identities: Sequence[str], count_rule: str, most: int) -> Iterator[str]:
+    if not 1 <= len(identities) <= most:
+        yield count_rule
+    if len(set(identities)) != len(identities):
+        yield "must be distinct"
+    yield from filter(None, map(bounds.identity_rule, identities))
 
 
 def body(request: RunRequest) -> bytes:
