@@ -19,6 +19,7 @@ from app.api import describe, health, runs
 from app.api.document import document
 from app.api.services import Readiness, Services
 from app.connect import routes as connect
+from app.dispatch.admission import kinds_of
 from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
@@ -29,6 +30,7 @@ from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
 from app.http.answers import exception_handlers, problem_response
 from app.http.ids import request_id_of
+from app.http.limits import BodyLimits, ListenerLimits, body_limits
 from app.http.middleware import Access, Authenticate, rim
 from app.identity import Caller, token_sha256
 from app.log import event, failure, logger
@@ -66,6 +68,7 @@ class Service:
     settings: Settings
     processes: Sequence[ProviderProcess]
     surroundings: Surroundings
+    body: BodyLimits
     app: ASGIApp = field(init=False)
     api: FastAPI = field(init=False)
     services: Services | None = None
@@ -78,6 +81,11 @@ class Service:
             stack.callback(self._closed)
             self.services = await _open(stack, self)
             yield self.services
+
+    @property
+    def limits(self) -> ListenerLimits:
+        """For the listener it is served by."""
+        return ListenerLimits(body_bytes=self.body.size)
 
     def _closed(self) -> None:
         self.services = self.store = None
@@ -97,7 +105,8 @@ def create_service(
     surroundings: Surroundings | None = None,
 ) -> Service:
     """The service over `processes`. `private` maps tokens to in-memory callers and replaces those of the database."""
-    service = Service(settings, tuple(processes), surroundings or around())
+    limits = body_limits(kinds_of(each.name for each in processes))
+    service = Service(settings, tuple(processes), surroundings or around(), limits)
     service.api = _api(service)
     access = Access(
         authenticate=_authenticate(service, private),
@@ -172,6 +181,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         runs=store.runs,
         evidence=store.evidence,
         output_bytes=settings.output_bytes,
+        body=service.body,
         version=VERSION,
         readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full),
     )

@@ -167,7 +167,11 @@ async def _serve(
 
     announcing: list[asyncio.Task[None]] = []
     server = make_server(
-        service.app, trusted_proxies=settings.trusted_proxies, on_ready=listening, lifespan=False
+        service.app,
+        limits=service.limits,
+        trusted_proxies=settings.trusted_proxies,
+        on_ready=listening,
+        lifespan=False,
     )
     ending.server = server
     async with service.opened():

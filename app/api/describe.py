@@ -83,7 +83,7 @@ def _describe(services: Services) -> DescribeBody:
         floors=[floor.value for floor in FLOORS if any(each.tier.meets(floor) for each in candidates)],
         limits=LimitsBody(
             code_bytes=bounds.CODE_BYTES,
-            body_bytes=bounds.BODY_BYTES,
+            body_bytes=services.body.size,
             output_bytes=services.output_bytes,
             timeout_default_ms=bounds.TIMEOUT_DEFAULT_MS,
             timeout_ceiling_ms=bounds.TIMEOUT_CEILING_MS,

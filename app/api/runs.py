@@ -14,6 +14,7 @@ from app.dispatch.dispatcher import NOT_PERMITTED
 from app.http.answers import read_body
 from app.http.delivery import read_delivery
 from app.http.ids import caller_of, request_id_of
+from app.http.limits import BodyLimits
 from app.http.strict import RunRead, read_run
 from app.identity import Scope
 from app.log import event, logger
@@ -92,7 +93,7 @@ def router(services: GetServices) -> APIRouter:
         wanted = read_delivery(request.scope["headers"])
         if isinstance(wanted, Refusal):
             raise Refused(wanted)
-        return await deliver(services(), request, await _read(request), wanted)
+        return await deliver(services(), request, await _read(request, services().body), wanted)
 
     @routes.get(
         "",
@@ -174,9 +175,9 @@ def whose_runs(scope: MutableMapping[str, Any]) -> str | None:
     return None if caller.may(Scope.ADMIN) else caller.id
 
 
-async def _read(request: Request) -> RunRead:
-    body = await read_body(request.receive, bounds.BODY_BYTES)
-    read = body if isinstance(body, Refusal) else read_run(body)
+async def _read(request: Request, limits: BodyLimits) -> RunRead:
+    body = await read_body(request.receive, limits.size)
+    read = body if isinstance(body, Refusal) else read_run(body, limits)
     if isinstance(read, Refusal):
         raise Refused(read)
     if read.trace_id_dropped:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.keyed import Keeper
+from app.http.limits import BodyLimits
 from app.store.values import RunsPage, StoredEvidence, StoredRun
 
 
@@ -42,6 +43,7 @@ class Services:
     runs: StoredRuns
     evidence: StoredFacts
     output_bytes: int
+    body: BodyLimits
     version: str
     readiness: Callable[[], Readiness]
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.connect.messages import DESCRIBE, KINDS, RUN, read_message
+from app.http.limits import EVERY_KIND, BodyLimits
 from app.http.strict import RunRead, parse_json, read_model
 from plimsoll.contract import bounds, rest
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, invalid
@@ -26,9 +27,9 @@ _ZERO = {"module": {"end_time": 0, "step": 0}}
 _INT32 = range(-(2**31), 2**31)
 
 
-def read_describe(body: bytes) -> Refusal | None:
+def read_describe(body: bytes, limits: BodyLimits = EVERY_KIND) -> Refusal | None:
     """What is wrong with a Describe request. It has no fields; its protocol number is checked if it states one."""
-    value = parse_json(body)
+    value = parse_json(body, limits)
     if isinstance(value, Refusal):
         return value
     stated = isinstance(value, dict) and value.get("protocol") is not None
@@ -38,15 +39,15 @@ def read_describe(body: bytes) -> Refusal | None:
     return read if isinstance(read, Refusal) else None
 
 
-def read_session(body: bytes) -> Refusal:
+def read_session(body: bytes, limits: BodyLimits = EVERY_KIND) -> Refusal:
     """Why a session procedure does nothing: the body's own faults as far as they come before its fields, else `unsupported`."""
-    value = parse_json(body)
+    value = parse_json(body, limits)
     return value if isinstance(value, Refusal) else _protocol(value) or NO_SESSIONS
 
 
-def read_run(body: bytes) -> RunRead | Refusal:
+def read_run(body: bytes, limits: BodyLimits = EVERY_KIND) -> RunRead | Refusal:
     """The body of Run with its values as sent, or what is wrong with it."""
-    value = parse_json(body)
+    value = parse_json(body, limits)
     if isinstance(value, Refusal):
         return value
     if (refusal := _protocol(value)) is not None:

@@ -17,9 +17,9 @@ from app.http.answers import read_body
 from app.http.connect import SERVICE_PATH
 from app.http.disconnect import on_disconnect
 from app.http.ids import caller_of, request_id_of
+from app.http.limits import BodyLimits
 from app.http.strict import RunRead
 from app.log import event, logger
-from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
 _UNKNOWN = Refusal(Code.UNSUPPORTED, "There is no such procedure here.", Reason.UNSUPPORTED)
@@ -30,6 +30,8 @@ class Services(Protocol):
 
     @property
     def dispatcher(self) -> Dispatcher: ...
+    @property
+    def body(self) -> BodyLimits: ...
 
 
 GetServices = Callable[[], Services]
@@ -41,14 +43,15 @@ def router(services: GetServices) -> APIRouter:
 
     @routes.post("/Describe")
     async def describe(request: Request) -> Response:
-        if refusal := read_describe(await _body(request)):
+        body = await _body(request, services().body)
+        if refusal := read_describe(body, services().body):
             raise Refused(refusal)
         candidates = services().dispatcher.candidates()
         return _answer(describe_response(candidates[0] if candidates else None))
 
     @routes.post("/Run")
     async def run(request: Request) -> Response:
-        read = read_run(await _body(request))
+        read = read_run(await _body(request, services().body), services().body)
         if isinstance(read, Refusal):
             raise Refused(read)
         return _answer(run_response(await _run(services().dispatcher, request, read)))
@@ -57,7 +60,7 @@ def router(services: GetServices) -> APIRouter:
     @routes.post("/SessionRun")
     @routes.post("/CloseSession")
     async def session(request: Request) -> Response:
-        raise Refused(read_session(await _body(request)))
+        raise Refused(read_session(await _body(request, services().body), services().body))
 
     @routes.post("/{procedure:path}")
     async def unknown(procedure: str) -> Response:  # noqa: ARG001  # FastAPI hands it over, and its name says nothing
@@ -66,11 +69,11 @@ def router(services: GetServices) -> APIRouter:
     return routes
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, limits: BodyLimits) -> bytes:
     """The body of a call whose header is in order. Raises Refused."""
     if refusal := broken_rule(request.scope["headers"]):
         raise Refused(refusal)
-    body = await read_body(request.receive, bounds.BODY_BYTES)
+    body = await read_body(request.receive, limits.size)
     if isinstance(body, Refusal):
         raise Refused(body)
     return body

@@ -5,17 +5,19 @@ that is not proven right now meets no floor; a worker that is merely away is `un
 meet the floor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, invalid
-from plimsoll.contract.requests import Cell, Module, RunRequest
+from plimsoll.contract.requests import Cell, Kind, Module, RunRequest
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Health, WorkerInfo
 from plimsoll.records import software_allowed
 
 CEILINGS = {"wasm": Tier.PROCESS}
 """The strongest tier each kind of provider can ever prove."""
+KINDS = {"wasm": frozenset({Kind.JAVASCRIPT})}
+"""What each provider can ever run; one that is not listed, anything."""
 
 EXECUTION_DISABLED = Refusal(
     Code.EXECUTION_DISABLED, "Execution is off: no SANDBOX_PROVIDER is configured.", Reason.UNSUPPORTED
@@ -27,6 +29,11 @@ UNAVAILABLE = Refusal(
 STARTING = Refusal(
     Code.UNAVAILABLE, "The worker for this run is still starting.", Reason.ENVIRONMENT, retry_after_s=1
 )
+
+
+def kinds_of(providers: Iterable[str]) -> frozenset[Kind]:
+    """What any of `providers` can ever run."""
+    return frozenset[Kind]().union(*(KINDS.get(each, frozenset(Kind)) for each in providers))
 
 
 @dataclass(frozen=True, slots=True)

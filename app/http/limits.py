@@ -1,10 +1,39 @@
-"""Limits of a listener as one value, so that a test can use short ones."""
+"""Limits of a listener, and of what a body may hold, as values, so that a test can use small ones."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from plimsoll.contract import bounds
+from plimsoll.contract.requests import Kind
 
 KIB = bounds.KIB
+SNIPPET_BODY_BYTES = 2048 * KIB
+"""Six bytes for each one of the longest snippet, were every character of it escaped, and slack."""
+_SNIPPETS = frozenset({Kind.JAVASCRIPT, Kind.PYTHON, Kind.CELL})
+_FEW, _MANY = 2**12, 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What one body may hold. Reading it holds up everybody else, so this is never more than some kind served here can need."""
+
+    size: int = bounds.BODY_BYTES
+    """Bytes."""
+    values: int = _MANY
+    """Strings, and objects and lists together. A table of 100,000 rows stays below; more would grow to gigabytes once built."""
+    commas: int = bounds.MODULE_ROWS * bounds.MODULE_WIDTH + _MANY
+    """So many numbers, or members, or items."""
+    literals: int = _FEW
+    """The words true, false and null."""
+
+
+EVERY_KIND = BodyLimits()
+
+
+def body_limits(kinds: Collection[Kind]) -> BodyLimits:
+    """What a body may hold where only `kinds` can be served."""
+    size = SNIPPET_BODY_BYTES if _SNIPPETS.issuperset(kinds) else bounds.BODY_BYTES
+    return EVERY_KIND if Kind.MODULE in kinds else BodyLimits(size, _FEW, _FEW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ number of its values are known to be bounded.
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isinf
 from typing import Any, NoReturn, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.http.faults import faults_of
+from app.http.limits import EVERY_KIND, BodyLimits
 from plimsoll.contract import bounds, rest
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, invalid
 from plimsoll.contract.requests import (
@@ -32,16 +34,19 @@ from plimsoll.contract.tiers import Tier
 
 Model = TypeVar("Model", bound=BaseModel)
 
-VALUES = 2**18
-"""Objects and lists together, and strings, that one body may hold. The largest lawful request (100,000 rows) stays below;
-without it a 16 MiB body grows to gigabytes once built, or once every item of it has been found wrong."""
-LITERALS = 4096
-"""The words true, false and null that one body may hold."""
-
 # Always matches at a quote, an unterminated string up to the end, so that scanning is linear for any input.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_LONG_NUMBER = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
+# Every number that could be over 64 bits or over double precision, whole; tried only where a number begins.
+_LONG_NUMBER = re.compile(
+    rb"[0-9.+-](?<![0-9.eE+-]{2})(?:[0-9.eE+-]{18,}+|[0-9.+-]*+[eE]\+?[0-9]{3}[0-9.eE+-]*+)"
+)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# A text all of whose escaped surrogates are pairs.
+_PAIRED = re.compile(
+    rb"(?:[^\\]++|\\[^u]|\\u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    rb"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))*+",
+    re.DOTALL,
+)
 _BRACKETS = bytes.maketrans(b"[{]}", b"(())")
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -54,21 +59,19 @@ class RunRead:
     trace_id_dropped: bool = False
 
 
-def parse_json(body: bytes) -> Any | Refusal:
+def parse_json(body: bytes, limits: BodyLimits = EVERY_KIND) -> Any | Refusal:
     """The one value that `body` means as JSON, or a refusal when it is no JSON or could be read in two ways."""
     try:
         text = body.decode("utf-8")
-        skeleton = _skeleton(body)
+        skeleton = _skeleton(body, limits)
         _check_depth(skeleton)
-        value = _build(text, careful=_LONG_NUMBER.search(skeleton) is not None)
-        if _SURROGATE.search(body):
-            _check_surrogates(value)
+        _check_numbers(skeleton, limits.commas + limits.values)
+        value = _build(text)
+        _check_surrogates(body)
     except _BrokenRule as broken:
         return _malformed(str(broken))
     except UnicodeDecodeError:
         return _malformed("must be UTF-8")
-    except UnicodeEncodeError:
-        return _malformed("must hold no lone surrogate")
     except json.JSONDecodeError as error:
         return _malformed(f"must be JSON; line {error.lineno}, column {error.colno} is not")
     return value
@@ -82,9 +85,9 @@ def read_model(model: type[Model], value: Any) -> Model | Refusal:
         return invalid(*faults_of(model, error))
 
 
-def read_run(body: bytes) -> RunRead | Refusal:
+def read_run(body: bytes, limits: BodyLimits = EVERY_KIND) -> RunRead | Refusal:
     """The body of `POST /v1/runs` with its values as sent, or what is wrong with it."""
-    value = parse_json(body)
+    value = parse_json(body, limits)
     if isinstance(value, Refusal):
         return value
     if (refusal := _elsewhere(value)) is not None:
@@ -101,12 +104,14 @@ def _malformed(rule: str) -> Refusal:
     return invalid(FieldFault("body", rule), code=Code.MALFORMED_JSON)
 
 
-def _skeleton(body: bytes) -> bytes:
+def _skeleton(body: bytes, limits: BodyLimits) -> bytes:
     """The text without its strings, once it is known to mean a bounded number of values."""
-    skeleton, strings = _STRING.subn(b"", body, count=VALUES + 1)
+    skeleton, strings = _STRING.subn(b"", body, count=limits.values + 1)
+    if strings > limits.values:
+        raise _BrokenRule("must hold fewer values")
     containers = skeleton.count(b"[") + skeleton.count(b"{")
     literals = skeleton.count(b"true") + skeleton.count(b"false") + skeleton.count(b"null")
-    if strings > VALUES or containers > VALUES or literals > LITERALS:
+    if containers > limits.values or literals > limits.literals or skeleton.count(b",") > limits.commas:
         raise _BrokenRule("must hold fewer values")
     return skeleton
 
@@ -119,11 +124,22 @@ def _check_depth(skeleton: bytes) -> None:
         raise _BrokenRule(f"must be nested at most {bounds.NESTING} deep")
 
 
-def _build(text: str, *, careful: bool) -> Any:
+def _check_numbers(skeleton: bytes, most: int) -> None:
+    """The few numbers that could be too large. The parser then needs no hook of ours for each one of millions."""
+    for number, found in enumerate(_LONG_NUMBER.finditer(skeleton)):
+        if number > most:
+            raise _BrokenRule("must hold fewer values")
+        literal = found[0]
+        if any(mark in literal for mark in (b".", b"e", b"E")):
+            _check_float(literal)
+        elif len(literal) > 20 or not -(2**63) <= _integer(literal) < 2**63:  # noqa: PLR2004 - digits and sign of -(2**63)
+            raise _BrokenRule("must hold no integer outside 64 bits")
+
+
+def _build(text: str) -> Any:
     if text.startswith("\ufeff"):
         raise _BrokenRule("must not start with a byte order mark")
-    numbers: dict[str, Any] = {"parse_int": _integer, "parse_float": _number} if careful else {}
-    return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, **numbers)
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,30 +153,21 @@ def _constant(_: str) -> NoReturn:
     raise _BrokenRule("must hold no NaN or Infinity")
 
 
-def _number(literal: str) -> float:
-    value = float(literal)
-    if isinf(value):
-        raise _BrokenRule("must hold no number outside double precision")
-    return value
+def _check_surrogates(body: bytes) -> None:
+    if _SURROGATE.search(body) and not _PAIRED.fullmatch(body):
+        raise _BrokenRule("must hold no lone surrogate")
 
 
-def _integer(literal: str) -> int:
-    if len(literal) > 20 or not -(2**63) <= int(literal) < 2**63:  # noqa: PLR2004 - digits and sign of -(2**63)
-        raise _BrokenRule("must hold no integer outside 64 bits")
-    return int(literal)
+def _check_float(literal: bytes) -> None:
+    with suppress(ValueError):  # no number at all, as the parser will say
+        if isinf(float(literal)):
+            raise _BrokenRule("must hold no number outside double precision")
 
 
-def _check_surrogates(value: Any) -> None:
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            waiting.extend(item.keys())
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
-        elif isinstance(item, str):
-            item.encode()
+def _integer(literal: bytes) -> int:
+    with suppress(ValueError):  # as above
+        return int(literal)
+    return 0
 
 
 def _elsewhere(value: Any) -> Refusal | None:

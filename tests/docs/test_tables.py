@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from app.http import connect
+from app.http.limits import SNIPPET_BODY_BYTES
 from app.http.problems import TABLE
 from app.settings import SETTINGS
 from plimsoll.client import errors
@@ -101,7 +102,8 @@ def test_bounds_are_on_their_page() -> None:
     }
     assert shown == {
         "payload.code, bytes of UTF-8": bounds.CODE_BYTES,
-        "body, bytes": bounds.BODY_BYTES,
+        "body, bytes, where only snippets can be run": SNIPPET_BODY_BYTES,
+        "body, bytes, where projects or tables can be run too": bounds.BODY_BYTES,
         "nesting of the JSON": bounds.NESTING,
         "timeout_ms, least": 1,
         "timeout_ms, most": bounds.TIMEOUT_CEILING_MS,

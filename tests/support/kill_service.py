@@ -80,7 +80,9 @@ async def main(effects: str, point: str, nth: int) -> None:
     ready = lambda: event(logger, "serving", address=address, providers="effect", pid=os.getpid())  # noqa: E731
     proxies = settings.trusted_proxies
     async with service.opened():
-        server = make_server(service.app, trusted_proxies=proxies, on_ready=ready, lifespan=False)
+        server = make_server(
+            service.app, limits=service.limits, trusted_proxies=proxies, on_ready=ready, lifespan=False
+        )
         await server.serve(sockets=[sock])
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from app.http.limits import SNIPPET_BODY_BYTES
 from app.settings import SETTINGS
 from tests.support.service import DAEMON, end, environment, make_caller, started
 
+JSON = {"content-type": "application/json"}
 LOOP = "for (;;) {}"
 
 
@@ -49,7 +51,13 @@ def test_without_a_provider_the_service_starts_and_refuses_every_run_as_not_disp
         assert (answer.status_code, answer.headers["plimsoll-not-dispatched"]) == (501, "unsupported")
         assert answer.json()["not_dispatched"] == {"reason": "unsupported"}
         with running.client() as client:
-            assert client.get("/v1/describe").json()["execution"] is False
+            described = client.get("/v1/describe").json()
+            assert described["execution"] is False
+            assert described["limits"]["body_bytes"] == SNIPPET_BODY_BYTES
+            large = client.post("/v1/runs", content=b" " * (SNIPPET_BODY_BYTES + 1), headers=JSON)
+            assert (large.status_code, large.json()["not_dispatched"]) == (413, {"reason": "request"})
+            full = client.post("/v1/runs", content=b" " * SNIPPET_BODY_BYTES, headers=JSON)
+            assert full.json()["code"] == "malformed_json"
             assert client.get("/v1/runs").json() == {"runs": [], "next_cursor": None}
 
 

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from app.http import strict
-from plimsoll.contract import rest
+from app.http.limits import SNIPPET_BODY_BYTES, body_limits
+from plimsoll.contract import bounds, rest
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal
 from plimsoll.contract.requests import (
     File,
     JavaScript,
+    Kind,
     Module,
     Project,
     Python,
@@ -45,6 +47,10 @@ NOT_JSON: dict[str, tuple[bytes, str]] = {
     "lone surrogate": (b'["\\ud800"]', "surrogate"),
     "lone low surrogate": (b'["\\uDFFF"]', "surrogate"),
     "reversed pair": (b'["\\udc00\\ud800"]', "surrogate"),
+    "lone after a pair": (b'["\\ud83d\\ude00\\ud83d"]', "surrogate"),
+    "two high, one low": (b'["\\ud83d\\uD83D\\ude00x\\ud800"]', "surrogate"),
+    "high, then another escape": (b'["\\ud83d\\u0041"]', "surrogate"),
+    "high, then a backslash": (b'["\\ud83d\\\\ude00"]', "surrogate"),
     "lone surrogate as key": (b'{"\\ud800": 1}', "surrogate"),
     "33 lists": (b"[" * 33 + b"]" * 33, "32 deep"),
     "33 of both": (b'{"a":[' * 16 + b"{}" + b"]}" * 16, "32 deep"),
@@ -85,6 +91,7 @@ JSON: dict[str, tuple[bytes, Any]] = {
     "brackets in strings": (json.dumps(["[{" * 100, '"[{\\' * 100]).encode(), ["[{" * 100, '"[{\\' * 100]),
     "siblings": (b"[" + b"[]," * 1000 + b"1]", None),
     "pair of surrogates": (b'["\\ud83d\\ude00"]', ["\U0001f600"]),
+    "pairs and other escapes": (b'["\\u00e9\\\\\\uD83D\\uDE00\\n\\ud7ff\\ue000"]', None),
     "escaped backslash": (b'["\\\\ud800"]', ["\\ud800"]),
     "64 bits": (b"[9223372036854775807, -9223372036854775808]", [2**63 - 1, -(2**63)]),
     "large exponent": (b"[1e308, 1e-400]", [1e308, 0.0]),
@@ -117,6 +124,100 @@ def test_16_mib_of_anything_takes_less_than_a_second_or_two(body: bytes) -> None
     started = time.perf_counter()
     assert isinstance(strict.parse_json(body), Refusal)
     assert time.perf_counter() - started < 2
+
+
+SNIPPETS = body_limits({Kind.JAVASCRIPT})
+ROW = b'{"values":[' + b",".join([b"1"] * 64) + b"]}"
+COSTLY = {
+    "numbers": b"[" + b"1," * 1_000_000 + b"1]",
+    "rows": b"[" + b",".join([ROW] * 10_000) + b"]",
+    "long numbers": b"[" + b"1000000000000000000," * 100_000 + b"1]",
+    "long numbers, no commas": b"[" + b"1.00000000000000000 " * 100_000 + b"]",
+    "strings": b"[" + b'"",' * 600_000 + b'""]',
+    "pairs": b'["\\ud83d\\ude00",' + b"1," * 1_000_000 + b"1]",
+    "keys": b"{" + b",".join(b'"%d":1' % number for number in range(100_000)) + b"}",
+    "lists": b"[" + b"[]," * 600_000 + b"1]",
+}
+
+
+@pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
+def test_more_than_a_snippet_can_need_is_refused_before_it_is_built(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("was built"))
+    refusal = strict.read_run(body, SNIPPETS)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.faults[0].rule) == (Code.MALFORMED_JSON, "must hold fewer values")
+
+
+def test_more_numbers_than_the_largest_table_has_are_refused_before_they_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("was built"))
+    assert isinstance(strict.parse_json(b"[" + b"1," * 8_000_000 + b"1]"), Refusal)
+
+
+def test_no_number_costs_a_call_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+    real = json.loads
+
+    def loads(text: str, **hooks: Any) -> Any:
+        asked.append(set(hooks))
+        return real(text, **hooks)
+
+    monkeypatch.setattr(json, "loads", loads)
+    assert strict.parse_json(b"[1000000000000000000, 1.5, 1e300]") == [10**18, 1.5, 1e300]
+    assert asked == [{"object_pairs_hook", "parse_constant"}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":"' + b"\\n" * 2**20 + b'"}',
+        b'{"a":"' + b"\\ud83d\\ude00" * 2**17 + b'"}',
+        b"{" + b" " * 2**21 + b"}",
+        b"[" + b"111111111111111111 " * 2**16 + b"]",
+    ],
+    ids=["escapes", "pairs", "white space", "numbers"],
+)
+def test_the_largest_body_of_a_snippet_is_read_in_a_moment(body: bytes) -> None:
+    started = time.process_time()
+    strict.read_run(body, SNIPPETS)
+    assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize(
+    ("kinds", "size"),
+    [
+        ((), SNIPPET_BODY_BYTES),
+        ((Kind.JAVASCRIPT,), SNIPPET_BODY_BYTES),
+        ((Kind.PYTHON, Kind.CELL), SNIPPET_BODY_BYTES),
+        ((Kind.JAVASCRIPT, Kind.PROJECT), bounds.BODY_BYTES),
+        ((Kind.MODULE,), bounds.BODY_BYTES),
+        (tuple(Kind), bounds.BODY_BYTES),
+    ],
+)
+def test_a_body_may_be_as_large_as_the_kinds_that_can_be_served_need(
+    kinds: tuple[Kind, ...], size: int
+) -> None:
+    assert body_limits(kinds).size == size
+
+
+def test_the_largest_snippet_has_room_however_it_is_escaped() -> None:
+    for character in ("\x01", "\u20ac", "\U0001f600", '"'):
+        code = character * (bounds.CODE_BYTES // len(character.encode()))
+        escaped = "".join(f"\\u{unit:04x}" for unit in memoryview(code.encode("utf-16-le")).cast("H"))
+        body = f'{{"payload": {{"kind": "javascript", "code": "{escaped}"}}}}'.encode()
+        assert len(body) <= SNIPPETS.size
+        read = strict.read_run(body, SNIPPETS)
+        assert isinstance(read, strict.RunRead)
+        assert read.request.payload == JavaScript(code)
+
+
+def test_a_large_project_is_still_read_as_one_where_none_can_be_served() -> None:
+    files = [{"path": f"a/{number}", "content": "x"} for number in range(bounds.FILES)]
+    payload = {"kind": "project", "files": files, "steps": ["true"] * bounds.STEPS}
+    assert isinstance(strict.read_run(json.dumps({"payload": payload}).encode(), SNIPPETS), strict.RunRead)
 
 
 def run(text: str) -> bytes:
