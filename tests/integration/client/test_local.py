@@ -3,11 +3,14 @@
 import asyncio
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -251,3 +254,93 @@ def test_the_service_is_in_a_group_and_session_of_its_own(daemon: str, temporary
         assert service._service is not None
         pid = service._service._process.pid
         assert (os.getpgid(pid), os.getsid(pid)) == (pid, pid)
+
+
+AFTER = """
+import asyncio, sys
+import plimsoll
+
+with plimsoll.local(daemon=sys.argv[1]) as sandbox:
+    sandbox.run_javascript("1")
+try:
+    sandbox.run_javascript("1")
+except plimsoll.TransportError as error:
+    print(error, error.not_dispatched)
+
+async def main():
+    async with plimsoll.local(daemon=sys.argv[1]) as sandbox:
+        await sandbox.run_javascript("1")
+    try:
+        await sandbox.run_javascript("1")
+    except plimsoll.TransportError as error:
+        print(error, error.not_dispatched)
+
+asyncio.run(main())
+
+service = plimsoll.LocalService(daemon=sys.argv[1]).start()
+with service.client() as client:
+    service.close()
+    try:
+        client.run_javascript("1")
+    except plimsoll.TransportError as error:
+        print(error, error.not_dispatched)
+"""
+
+
+def test_a_client_used_after_its_service_says_so_and_leaves_no_socket_open(
+    daemon: str, temporary: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", AFTER, daemon],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == 3 * "this private service has ended: nothing was sent environment\n"
+
+
+def test_a_service_that_was_killed_has_ended(daemon: str, temporary: Path) -> None:
+    service = plimsoll.local(daemon=daemon)
+    with service as sandbox:
+        assert service._service is not None
+        os.kill(service._service._process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, service._service._process.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(errors.TransportError, match="this private service has ended"):
+            sandbox.run_javascript("1")
+
+
+def test_a_service_is_no_client() -> None:
+    service: Any = plimsoll.local()
+    with pytest.raises(AttributeError, match=r"with plimsoll\.local\(\) as sandbox: sandbox\.run_javascript"):
+        service.run_javascript("1")
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        service.walk()
+
+
+@pytest.mark.parametrize("how", [{"provider": 5}, {"settings": 5}, {"settings": {5: "x"}}])
+def test_an_argument_of_a_wrong_type(how: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidOption):
+        plimsoll.local(**how)
+
+
+def test_a_program_of_a_wrong_type() -> None:
+    wrong: Any = 5
+    with pytest.raises(errors.InvalidOption, match="daemon"):
+        plimsoll.local(daemon=wrong).start()
+
+
+def test_a_program_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent")
+    monkeypatch.setenv("PLIMSOLL_DAEMON", absent)
+    with pytest.raises(
+        errors.LocalServiceError, match=f"{absent}, named by PLIMSOLL_DAEMON, is not a program"
+    ):
+        plimsoll.local().start()
+    with pytest.raises(errors.LocalServiceError, match=f"{absent}, named by the argument daemon, is not"):
+        plimsoll.local(daemon=absent).start()
+
+
+def test_a_slow_machine_has_a_minute_to_compile() -> None:
+    assert private.START_S == 60

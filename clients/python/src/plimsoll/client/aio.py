@@ -20,7 +20,7 @@ from plimsoll.client.progress import Progress
 from plimsoll.client.requests import RunOptions
 from plimsoll.client.results import Run
 from plimsoll.client.streams import AsyncRunStream
-from plimsoll.client.transport import async_transport
+from plimsoll.client.transport import AsyncTransport
 from plimsoll.client.watch import Watch, mark
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import JavaScript, Python
@@ -41,7 +41,7 @@ class AsyncClient:
     ) -> None:
         self._options = options(base_url, token, **how)
         self._core = Core(self._options)
-        self._transport: httpx2.AsyncBaseTransport = async_transport(self._options)
+        self._transport: httpx2.AsyncBaseTransport = AsyncTransport(self._options)
 
     @override
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class AsyncClient:
             error.request_id = prepared.request_id
             raise
         except FAILURES as error:
-            raise failure(error, progress, prepared) from None
+            raise failure(error, progress, prepared, self._options) from None
         except asyncio.CancelledError as error:
             mark(error, progress, prepared)
             raise

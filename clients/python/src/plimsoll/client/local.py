@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Never, Self, TypeGuard
 
 from plimsoll.client.aio import AsyncClient
 from plimsoll.client.errors import InvalidOption, LocalServiceError
-from plimsoll.client.options import LOCALHOST
+from plimsoll.client.options import LOCALHOST, PrivateSocket
 from plimsoll.client.private import PrivateService, find_daemon, start
 from plimsoll.client.sync import Client
 
@@ -38,14 +38,14 @@ class LocalService:
         daemon: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._environment = _environment(provider, settings or {})
+        self._environment = _environment(provider, {} if settings is None else settings)
         self._daemon = daemon
         self._service: PrivateService | None = None
         self._client: Client | None = None
         self._async_client: AsyncClient | None = None
 
     def start(self) -> Self:
-        """Start the service and wait until it accepts connections. Raises LocalServiceError after at most 20 seconds."""
+        """Start the service and wait until it accepts connections. Raises LocalServiceError after at most 60 seconds."""
         if self._service is None:
             self._service = start(find_daemon(self._daemon), self._environment)
         return self
@@ -53,12 +53,12 @@ class LocalService:
     def client(self) -> Client:
         """A new client; the caller closes it. Raises InvalidOption when the service is not running."""
         service = self._running()
-        return Client(LOCALHOST, service.token, unix_socket=service.socket)
+        return Client(LOCALHOST, service.token, unix_socket=PrivateSocket(service.socket))
 
     def async_client(self) -> AsyncClient:
         """As `client`, for asyncio."""
         service = self._running()
-        return AsyncClient(LOCALHOST, service.token, unix_socket=service.socket)
+        return AsyncClient(LOCALHOST, service.token, unix_socket=PrivateSocket(service.socket))
 
     def close(self) -> None:
         """End the service and remove everything it left. Takes at most a few seconds."""
@@ -99,6 +99,16 @@ class LocalService:
         finally:
             await asyncio.shield(asyncio.to_thread(self.close))
 
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> Never:
+            if name.startswith("_") or not hasattr(Client, name):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"this private service gives a client, it is none: `with plimsoll.local() as sandbox:"
+                f" sandbox.{name}(...)`"
+            )
+
     async def _start_in_thread(self) -> None:
         starting = asyncio.create_task(asyncio.to_thread(self.start))
         try:
@@ -111,9 +121,13 @@ class LocalService:
             raise
 
 
-def _environment(provider: str, settings: Mapping[str, str]) -> dict[str, str]:
+def _environment(provider: object, settings: object) -> dict[str, str]:
+    if not _is_value(provider):
+        raise InvalidOption("provider must be text")
+    if not isinstance(settings, Mapping):
+        raise InvalidOption("settings must be a mapping of names to text")
     for name, value in settings.items():
-        if name in _OURS or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or name in _OURS or not _NAME.fullmatch(name):
             raise InvalidOption(f"settings: {name!r} is not a setting that can be given here")
         if not _is_value(value):
             raise InvalidOption(f"settings: the value of {name} must be text")
@@ -121,7 +135,7 @@ def _environment(provider: str, settings: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **settings, "SANDBOX_PROVIDER": provider}
 
 
-def _is_value(value: object) -> bool:
+def _is_value(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "\0" not in value
 
 

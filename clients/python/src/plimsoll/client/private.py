@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from plimsoll.client.errors import LocalServiceError
+from plimsoll.client.errors import InvalidOption, LocalServiceError
 from plimsoll.contract import bounds
 from plimsoll.records import strictjson
 
-START_S = 20.0
+START_S = 60.0
 END_S = 5.0
 COMMAND = "plimsolld"
 
@@ -35,17 +35,26 @@ def find_daemon(named: str | os.PathLike[str] | None) -> str:
 
     Raises LocalServiceError saying how to install it.
     """
-    wanted = os.fspath(named) if named is not None else os.environ.get("PLIMSOLL_DAEMON", "")
+    how = "PLIMSOLL_DAEMON" if named is None else "the argument daemon"
+    wanted = _path(named) if named is not None else os.environ.get("PLIMSOLL_DAEMON", "")
     beside = str(Path(sys.executable).parent / COMMAND)
     for candidate in [wanted] if wanted else [beside, COMMAND]:
         if found := shutil.which(candidate):
             return found
-    what = "is not a program that can be run" if wanted else "was not found"
+    if wanted:
+        raise LocalServiceError(f"{wanted}, named by {how}, is not a program that can be run")
     raise LocalServiceError(
-        f"the service's program {COMMAND} {what}: install it from a clone of the repository (`make setup`, or"
+        f"the service's program {COMMAND} was not found: install it from a clone of the repository (`make setup`, or"
         " `pip install` of its folder in an environment of its own), and name it by PLIMSOLL_DAEMON or the argument"
         " daemon"
     )
+
+
+def _path(named: object) -> str:
+    path = os.fspath(named) if isinstance(named, os.PathLike) else named
+    if not isinstance(path, str):
+        raise InvalidOption("daemon must be a path")
+    return path
 
 
 class _Tail:

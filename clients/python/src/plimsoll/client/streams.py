@@ -107,7 +107,7 @@ class _Shared:
 
     def _broken(self, error: BaseException) -> PlimsollError:
         if self._head is None:
-            return failure(error, self._progress, self._prepared)
+            return failure(error, self._progress, self._prepared, self._options)
         timed_out = isinstance(error, _TIMEOUTS)
         kind = RequestTimeout if timed_out else StreamCut
         what = "did not end in time" if timed_out else "broke off"

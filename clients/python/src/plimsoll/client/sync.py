@@ -132,7 +132,7 @@ class Client:
             error.request_id = prepared.request_id
             raise
         except FAILURES as error:
-            raise failure(error, progress, prepared) from None
+            raise failure(error, progress, prepared, self._options) from None
         finally:
             DEADLINE.reset(token)
         return core.check(prepared, received)

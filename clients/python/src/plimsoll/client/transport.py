@@ -1,9 +1,10 @@
 """The client's HTTP transports: one connection pool, no proxy, no cookies, no redirects, no retries.
 
-Plain httpx2 transports; only the synchronous one adds something: a deadline for the whole exchange, because a socket's own
-timeout starts anew with every byte that trickles in.
+Plain httpx2 transports that, once closed, stay closed. The synchronous one also has a deadline for the whole exchange, because
+a socket's own timeout starts anew with every byte that trickles in.
 """
 
+import socket
 import ssl
 import time
 from collections.abc import Iterable
@@ -34,6 +35,10 @@ def remaining(limit: float | None) -> float:
     if left <= 0:
         raise TimeoutError
     return left if limit is None else min(left, limit)
+
+
+class ClosedClient(OSError):
+    """The client was closed before this exchange began: nothing was sent."""
 
 
 class _Stream(httpcore2.NetworkStream):
@@ -82,7 +87,23 @@ class _Backend(httpcore2.SyncBackend):
     def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: _Options = None
     ) -> httpcore2.NetworkStream:
-        return _Stream(super().connect_unix_socket(path, remaining(timeout), socket_options))
+        # As httpcore2 does it, but for one thing: a socket that cannot be connected is closed.
+        from httpcore2._backends.sync import SyncStream  # noqa: PLC0415 - no public name makes a stream of a socket
+
+        found = socket.socket(socket.AF_UNIX)
+        try:
+            for option in socket_options or ():
+                found.setsockopt(*option)
+            found.settimeout(remaining(timeout))
+            found.connect(path)
+        except BaseException as error:
+            found.close()
+            if isinstance(error, TimeoutError):
+                raise httpcore2.ConnectTimeout from error
+            if isinstance(error, OSError):
+                raise httpcore2.ConnectError from error
+            raise
+        return _Stream(SyncStream(found))
 
 
 class SyncTransport(httpx2.HTTPTransport):
@@ -99,13 +120,39 @@ class SyncTransport(httpx2.HTTPTransport):
             uds=options.unix_socket,
             network_backend=_Backend(),
         )
+        self._closed = False
+
+    @override
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self._closed:
+            raise ClosedClient
+        return super().handle_request(request)
+
+    @override
+    def close(self) -> None:
+        self._closed = True
+        super().close()
 
 
-def async_transport(options: Options) -> httpx2.AsyncHTTPTransport:
-    """The asynchronous transport; its deadline is the event loop's."""
-    limits = httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S)
-    context = tls_context(options)
-    return httpx2.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits, uds=options.unix_socket)
+class AsyncTransport(httpx2.AsyncHTTPTransport):
+    """An asynchronous httpx2 transport; its deadline is the event loop's."""
+
+    def __init__(self, options: Options) -> None:
+        limits = httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S)
+        context = tls_context(options)
+        super().__init__(verify=context, trust_env=False, limits=limits, uds=options.unix_socket)
+        self._closed = False
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self._closed:
+            raise ClosedClient
+        return await super().handle_async_request(request)
+
+    @override
+    async def aclose(self) -> None:
+        self._closed = True
+        await super().aclose()
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
