@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import plimsoll
 from plimsoll.cli import main
 from tests.integration.client.stub import Behaviour, Seen, answer, sends, serving
 from tests.unit.plimsoll import honest
@@ -162,6 +163,13 @@ def test_a_token_file(script: str, tmp_path: Path) -> None:
     with serving(says()) as stub:
         assert main(["run", script, "--url", stub.url, "--token-file", str(tmp_path / "token")]) == 0
     assert stub.seen[0].header("authorization") == "Bearer from-a-file"
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"plimsoll {plimsoll.__version__}\n"
 
 
 def test_describe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ NOTHING = {"state": "not_dispatched", "settled": True, "not_dispatched": {"reaso
         (PENDING | {"state": "may_have_run", "settled": True}, 70, "may have run: "),
         (PENDING | NOTHING, 69, "nothing ran (capacity): "),
         (PENDING | NOTHING | {"id": "b" * 32}, 70, "may have run: "),
-        (b"<html>", 70, "may have run: "),
+        (b"<html>", 71, "no answer about this run: "),
     ],
 )
 def test_wait_without_a_result(
@@ -187,10 +187,24 @@ def test_a_question_that_is_refused_says_nothing_about_the_run(
 ) -> None:
     problem = honest.problem("not_found", 404, "request")
     with serving(sends(lambda seen: answer(seen, problem, status=404))) as stub:
-        assert main([command, RUN, "--url", stub.url]) == 70
-    assert main([command, RUN, "--url", "http://127.0.0.1:1"]) == 70
-    assert capsys.readouterr().err.count("may have run: ") == 2
+        assert main([command, RUN, "--url", stub.url]) == 71
+        assert capsys.readouterr().err == f"no answer about this run: {problem['detail']}\n"
+        assert main([command, RUN, "--url", stub.url, "--json"]) == 71
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["error"], shown["answered"], shown["ran"]) == ("NotFound", False, "unknown")
+    assert main([command, RUN, "--url", "http://127.0.0.1:1"]) == 71
+    assert capsys.readouterr().err.startswith(
+        "no answer about this run: the service at 127.0.0.1:1 could not be"
+    )
     assert main([command, "no-id", "--url", "http://127.0.0.1:1"]) == 64
+
+
+@pytest.mark.parametrize("command", ["run", "wait", "cancel"])
+def test_the_help_names_every_exit_status(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert ("71" in capsys.readouterr().out) is (command != "run")
 
 
 def test_cancel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -12,7 +13,7 @@ from plimsoll.client import errors
 LOADED = """
 import sys
 import plimsoll, plimsoll.contract.worker, plimsoll.contract.frames, plimsoll.records
-print([name for name in ("httpx2", "pydantic", "asyncio", "ssl") if name in sys.modules])
+print([name for name in ("httpx2", "pydantic", "asyncio", "ssl", "importlib.metadata") if name in sys.modules])
 """
 
 
@@ -48,6 +49,11 @@ def test_the_drawn_tree_is_the_tree() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_like_this"):
         plimsoll.nothing_like_this  # noqa: B018 - the access is the test
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert plimsoll.__version__ == metadata.version("plimsoll-sandbox")
+    assert "__version__" in dir(plimsoll)
 
 
 def test_importing_contract_and_records_loads_nothing_heavy() -> None:

@@ -140,7 +140,22 @@ _ELSEWHERE = {
 """Where a name is that is not in `plimsoll.client.errors`."""
 
 
+_DISTRIBUTION = "plimsoll-sandbox"
+
+
+def _version() -> str:
+    """The installed library's version; `unknown` where it was never installed."""
+    from importlib import metadata  # noqa: PLC0415 - it takes longer to load than all else here
+
+    try:
+        return metadata.version(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_ELSEWHERE.get(name, "plimsoll.client.errors")), name)
@@ -149,4 +164,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

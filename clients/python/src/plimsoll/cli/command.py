@@ -7,10 +7,11 @@ The guest's output goes to stdout and stderr, one summary line to stderr. Exit s
     66                    a file cannot be read; nothing ran
     69                    no result, and it is proven that nothing ran
     70                    no result that can be believed, or none yet; the code may have run
+    71                    `wait` and `cancel`: no answer about this run (an unknown id, nobody there); nothing is known of it
     130                   interrupted; the code may have run
 
 A program may end with the same numbers: scripts that care read `--json`, or the last line of stderr, which begins with
-`ran`, `nothing ran` or `may have run`.
+`ran`, `nothing ran`, `may have run` or `no answer about this run`.
 """
 
 import argparse
@@ -21,10 +22,26 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
+import plimsoll
 from plimsoll.cli import acts, show, terminal
 from plimsoll.client import Client, errors
 
-USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, INTERRUPTED = 64, 66, 69, 70, 130
+USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, NO_ANSWER, INTERRUPTED = 64, 66, 69, 70, 71, 130
+
+
+_QUESTIONS = frozenset({"wait", "cancel"})
+
+
+class _Version(argparse.Action):
+    """Says the version, which is looked up only when it is asked for."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(nargs=0, **how)
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        sys.stdout.write(f"plimsoll {plimsoll.__version__}\n")
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except acts.Unreadable as error:
         return _fail(asked, NO_INPUT, {"detail": str(error), "ran": False})
     except errors.PlimsollError as error:
-        running = asked.command != "describe"
-        return _fail(asked, _status(error, running=running), show.failure(error, running=running))
+        return _failed(asked, error)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the code may have run\n")
         return INTERRUPTED
@@ -61,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="plimsoll", description="Run untrusted code behind a wall that says how strong it is."
     )
+    parser.add_argument("--version", action=_Version, help="show the library's version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run one program", description=_EXITS, formatter_class=_Raw)
     run.add_argument("file", metavar="FILE", help="the program; - reads stdin")
@@ -82,10 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     way.add_argument("--later", action="store_true", help="do not wait: print the run's id")
     run.set_defaults(act=acts.run)
-    wait = commands.add_parser("wait", help="wait for a run's end, and show it like run does")
+    wait = commands.add_parser(
+        "wait", help="wait for a run's end, and show it like run does", description=_ASKING
+    )
     wait.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="how long to wait (default: 360)")
     wait.set_defaults(act=acts.wait)
-    cancel = commands.add_parser("cancel", help="ask a run to end, and print what came of it")
+    cancel = commands.add_parser(
+        "cancel", help="ask a run to end, and print what came of it", description=_ASKING
+    )
     cancel.set_defaults(act=acts.cancel)
     describe = commands.add_parser("describe", help="what the service serves, and behind which wall")
     describe.set_defaults(act=acts.describe)
@@ -114,6 +135,9 @@ _Raw = argparse.RawDescriptionHelpFormatter
 _EXITS = """\
 Run one program in the sandbox. Exit status: the program's own; 64 wrong request, 66 unreadable file, 69 refused (all three:
 nothing ran); 70 no result that can be believed, or none yet (it may have run); 130 interrupted."""
+_ASKING = """\
+Ask about a run that was started before. Exit status as of run (cancel: 0 when it was asked), and 71: no answer about this run,
+such as for an unknown id; that says nothing about the run."""
 
 
 def _with_client(asked: argparse.Namespace) -> int:
@@ -127,6 +151,12 @@ def _status(error: errors.PlimsollError, *, running: bool) -> int:
     if isinstance(error, errors.InvalidOption | errors.InvalidRequest) and error.not_dispatched is not None:
         return USAGE
     return MAY_HAVE_RUN if running and error.not_dispatched is None else REFUSED
+
+
+def _failed(asked: argparse.Namespace, error: errors.PlimsollError) -> int:
+    running, question = asked.command != "describe", asked.command in _QUESTIONS
+    status = NO_ANSWER if question and show.unanswered(error) else _status(error, running=running)
+    return _fail(asked, status, show.failure(error, running=running, question=question))
 
 
 def _fail(asked: argparse.Namespace, status: int, failure: dict[str, object]) -> int:

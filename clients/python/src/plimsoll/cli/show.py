@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from plimsoll.client import Accepted, Output, Run
-from plimsoll.client.errors import PlimsollError, Refusal
+from plimsoll.client.errors import MayHaveRun, PlimsollError, Refusal, RunPending, TransportError
 from plimsoll.contract.rest import DescribeBody, RunView
 from plimsoll.records.rest import result_from_body
 
@@ -78,8 +78,17 @@ def view_summary(found: RunView) -> str:
     )
 
 
-def failure(error: PlimsollError, *, running: bool) -> dict[str, Any]:
-    """An error as JSON; `ran` is false where that is proven or nothing was to run, else "unknown"."""
+def unanswered(error: PlimsollError) -> bool:
+    """Whether a question about a run got no answer: the error is about the question, and says nothing about the run."""
+    about_the_run = isinstance(error, MayHaveRun | RunPending)
+    return error.not_dispatched is None and isinstance(error, Refusal | TransportError) and not about_the_run
+
+
+def failure(error: PlimsollError, *, running: bool, question: bool = False) -> dict[str, Any]:
+    """An error as JSON; `ran` is false where that is proven or nothing was to run, else "unknown".
+
+    `question`: it came in place of an answer about a run that was started before; then `answered` says whether it is one.
+    """
     shown: dict[str, Any] = {
         "error": type(error).__name__,
         "detail": str(error),
@@ -87,6 +96,8 @@ def failure(error: PlimsollError, *, running: bool) -> dict[str, Any]:
         "ran": "unknown" if running and error.not_dispatched is None else False,
         "request_id": error.request_id,
     }
+    if question:
+        shown["answered"] = not unanswered(error)
     if isinstance(error, Refusal):
         shown |= {"code": error.code, "retry_after": error.retry_after, "run_id": error.run_id}
     if error.result is not None:
@@ -95,8 +106,9 @@ def failure(error: PlimsollError, *, running: bool) -> dict[str, Any]:
 
 
 def failure_text(shown: dict[str, Any]) -> str:
-    """The same for people: first whether anything ran."""
+    """The same for people: first whether anything ran, or that this is not known."""
     ran = "nothing ran" if shown["ran"] is False else "may have run"
+    ran = ran if shown.get("answered", True) else "no answer about this run"
     reason = f" ({shown['not_dispatched']})" if shown.get("not_dispatched") else ""
     more = f"; try again in {shown['retry_after']} s" if shown.get("retry_after") else ""
     more += f"; run {shown['run_id']}" if shown.get("run_id") else ""
