@@ -29,6 +29,7 @@ from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
 from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
 from app.http.answers import exception_handlers, problem_response
+from app.http.budget import Budget
 from app.http.ids import request_id_of
 from app.http.limits import BodyLimits, ListenerLimits, body_limits
 from app.http.middleware import Access, Authenticate, rim
@@ -182,6 +183,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         evidence=store.evidence,
         output_bytes=settings.output_bytes,
         body=service.body,
+        budget=Budget(),
         version=VERSION,
         readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full),
     )

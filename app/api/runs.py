@@ -8,13 +8,12 @@ from starlette.responses import JSONResponse, Response
 
 from app.api.answers import HEADERS, LOCATION, answer, not_allowed, problems, unknown
 from app.api.deliver import awaited, cancelled, deliver, found
-from app.api.services import GetServices
+from app.api.services import GetServices, Services
 from app.api.shapes import record_body, run_view
 from app.dispatch.dispatcher import NOT_PERMITTED
 from app.http.answers import read_body
 from app.http.delivery import read_delivery
 from app.http.ids import caller_of, request_id_of
-from app.http.limits import BodyLimits
 from app.http.strict import RunRead, read_run
 from app.identity import Scope
 from app.log import event, logger
@@ -93,7 +92,7 @@ def router(services: GetServices) -> APIRouter:
         wanted = read_delivery(request.scope["headers"])
         if isinstance(wanted, Refusal):
             raise Refused(wanted)
-        return await deliver(services(), request, await _read(request, services().body), wanted)
+        return await deliver(services(), request, await _read(request, services()), wanted)
 
     @routes.get(
         "",
@@ -175,9 +174,11 @@ def whose_runs(scope: MutableMapping[str, Any]) -> str | None:
     return None if caller.may(Scope.ADMIN) else caller.id
 
 
-async def _read(request: Request, limits: BodyLimits) -> RunRead:
-    body = await read_body(request.receive, limits.size)
-    read = body if isinstance(body, Refusal) else read_run(body, limits)
+async def _read(request: Request, services: Services) -> RunRead:
+    limits = services.body
+    with services.budget.open(caller_of(request.scope).id) as take:
+        body = await read_body(request.receive, limits.size, take)
+        read = body if isinstance(body, Refusal) else read_run(body, limits)
     if isinstance(read, Refusal):
         raise Refused(read)
     if read.trace_id_dropped:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.keyed import Keeper
+from app.http.budget import Budget
 from app.http.limits import BodyLimits
 from app.store.values import RunsPage, StoredEvidence, StoredRun
 
@@ -44,6 +45,7 @@ class Services:
     evidence: StoredFacts
     output_bytes: int
     body: BodyLimits
+    budget: Budget
     version: str
     readiness: Callable[[], Readiness]
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from app.dispatch.attempt import Cancel
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.outcome import Finished
 from app.http.answers import read_body
+from app.http.budget import Budget
 from app.http.connect import SERVICE_PATH
 from app.http.disconnect import on_disconnect
 from app.http.ids import caller_of, request_id_of
@@ -22,6 +23,7 @@ from app.http.strict import RunRead
 from app.log import event, logger
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
+Read = TypeVar("Read")
 _UNKNOWN = Refusal(Code.UNSUPPORTED, "There is no such procedure here.", Reason.UNSUPPORTED)
 
 
@@ -32,6 +34,8 @@ class Services(Protocol):
     def dispatcher(self) -> Dispatcher: ...
     @property
     def body(self) -> BodyLimits: ...
+    @property
+    def budget(self) -> Budget: ...
 
 
 GetServices = Callable[[], Services]
@@ -43,15 +47,14 @@ def router(services: GetServices) -> APIRouter:
 
     @routes.post("/Describe")
     async def describe(request: Request) -> Response:
-        body = await _body(request, services().body)
-        if refusal := read_describe(body, services().body):
+        if refusal := await _read(request, services(), read_describe):
             raise Refused(refusal)
         candidates = services().dispatcher.candidates()
         return _answer(describe_response(candidates[0] if candidates else None))
 
     @routes.post("/Run")
     async def run(request: Request) -> Response:
-        read = read_run(await _body(request, services().body), services().body)
+        read = await _read(request, services(), read_run)
         if isinstance(read, Refusal):
             raise Refused(read)
         return _answer(run_response(await _run(services().dispatcher, request, read)))
@@ -60,7 +63,7 @@ def router(services: GetServices) -> APIRouter:
     @routes.post("/SessionRun")
     @routes.post("/CloseSession")
     async def session(request: Request) -> Response:
-        raise Refused(read_session(await _body(request, services().body), services().body))
+        raise Refused(await _read(request, services(), read_session))
 
     @routes.post("/{procedure:path}")
     async def unknown(procedure: str) -> Response:  # noqa: ARG001  # FastAPI hands it over, and its name says nothing
@@ -69,14 +72,15 @@ def router(services: GetServices) -> APIRouter:
     return routes
 
 
-async def _body(request: Request, limits: BodyLimits) -> bytes:
-    """The body of a call whose header is in order. Raises Refused."""
+async def _read(request: Request, services: Services, read: Callable[[bytes, BodyLimits], Read]) -> Read:
+    """What `read` makes of the body of a call whose header is in order. Raises Refused."""
     if refusal := broken_rule(request.scope["headers"]):
         raise Refused(refusal)
-    body = await read_body(request.receive, limits.size)
-    if isinstance(body, Refusal):
-        raise Refused(body)
-    return body
+    with services.budget.open(caller_of(request.scope).id) as take:
+        body = await read_body(request.receive, services.body.size, take)
+        if isinstance(body, Refusal):
+            raise Refused(body)
+        return read(body, services.body)
 
 
 def _answer(message: Json) -> Response:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import log
+from app.http.budget import NO_ROOM, Take
 from app.http.connect import answer_bytes
 from app.http.faults import faults_in
 from app.http.ids import Scope, request_id_of
@@ -56,8 +57,8 @@ def _problem_of(scope: Scope, refusal: Refusal) -> Problem:
     return logged_problem(refusal, request_id_of(scope), scope["path"], keyed=key_is_open(scope))
 
 
-async def read_body(receive: Receive, limit: int) -> bytes | Refusal:
-    """The whole body, or a refusal when it is longer than `limit` or ends early."""
+async def read_body(receive: Receive, limit: int, take: Take = lambda _: True) -> bytes | Refusal:
+    """The whole body, or a refusal when it is longer than `limit`, ends early, or has no room (`take`, part by part)."""
     parts: list[bytes] = []
     size, more = 0, True
     while more:
@@ -68,6 +69,8 @@ async def read_body(receive: Receive, limit: int) -> bytes | Refusal:
         size += len(part)
         if size > limit:
             return too_large(limit)
+        if not take(len(part)):
+            return NO_ROOM
         parts.append(part)
         more = message.get("more_body", False)
     return b"".join(parts)
