@@ -338,10 +338,11 @@ class _Cycle(RequestResponseCycle):
     """One request and its answer."""
 
     def __init__(self, protocol: Protocol) -> None:
+        self._writer = _Writer(protocol)
         super().__init__(
             scope=protocol.scope,
             conn=protocol.conn,
-            transport=cast("asyncio.Transport", _Writer(protocol)),
+            transport=cast("asyncio.Transport", self._writer),
             flow=protocol.flow,
             logger=protocol.logger,
             access_logger=protocol.access_logger,
@@ -354,8 +355,10 @@ class _Cycle(RequestResponseCycle):
 
     @override
     async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start" and not self.response_started and self._is_last():
-            message["headers"] = [*message.get("headers", ()), CLOSE]
+        if message["type"] == "http.response.start" and not self.response_started:
+            if self._is_last():
+                message["headers"] = [*message.get("headers", ()), CLOSE]
+            self._writer.head_is_next = True
         await super().send(message)
 
     def _is_last(self) -> bool:
@@ -373,11 +376,34 @@ class _Cycle(RequestResponseCycle):
 
 
 class _Writer:
-    """The transport as a cycle sees it: closing it drains first."""
+    """The transport as a cycle sees it: a short answer leaves in one piece, and closing drains first.
+
+    A head waits for the first bytes of its body, but not beyond this turn of the event loop.
+    """
 
     def __init__(self, protocol: Protocol) -> None:
-        self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
-        self.close = protocol.drain
+        self._protocol, self._transport = protocol, protocol.transport
+        self.is_closing = protocol.transport.is_closing
+        self.head_is_next = False
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Send, after what waits."""
+        if self.head_is_next:
+            self.head_is_next, self._head = False, data
+            self._protocol.loop.call_soon(self._flush)
+            return
+        head, self._head = self._head, b""
+        self._transport.write(head + data)
+
+    def close(self) -> None:
+        """Send what waits, and end the connection."""
+        self._flush()
+        self._protocol.drain()
+
+    def _flush(self) -> None:
+        if self._head and not self.is_closing():
+            self.write(b"")
 
 
 class _Timer:
