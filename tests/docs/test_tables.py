@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from app.http import connect
 from app.http.limits import SNIPPET_BODY_BYTES
 from app.http.problems import TABLE
-from app.settings import SETTINGS
+from app.settings import SETTINGS, Setting
 from plimsoll.client import errors
 from plimsoll.contract import bounds, results
 from plimsoll.contract.refusals import Code, Reason
@@ -26,8 +26,17 @@ NEVER = "never"
 
 
 def test_every_setting_is_on_its_page_word_for_word() -> None:
-    shown = [tuple(map(plain, row)) for row in table(page("settings"), "setting", "default", "what it does")]
-    assert shown == [(row.name, row.default, row.help) for row in SETTINGS]
+    rows = table(page("settings"), "setting", "default", "what it does", "rule")
+    shown = [tuple(map(plain, row)) for row in rows]
+    assert shown == [(row.name, row.default, row.help, rule_of(row)) for row in SETTINGS]
+
+
+def rule_of(setting: Setting) -> str:
+    """What its reader says of a value that is never good, as short as the page says it."""
+    with pytest.raises(ValueError, match=r"must|known") as caught:
+        setting.read("?")
+    rule = str(caught.value).rpartition("; ")[2]
+    return rule.removeprefix("must ").removeprefix("be ").removeprefix("a whole number from ")
 
 
 def problems_shown() -> dict[Code, tuple[int, str, set[str]]]:
