@@ -5,7 +5,7 @@
     make_record       the sealed record of one finished run
     check_answer      which statements of an answer do not hold against our own copies
 
-Everything here is pure: values in, hex out. `python -m plimsoll.records VECTORS.json` recomputes a vector file.
+Everything here is pure: values in, hex out. `python -m plimsoll.records` recomputes a vector file or one answer's record.
 """
 
 from plimsoll.records.checks import Stated, check_answer, software_allowed

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +24,7 @@ from plimsoll.records.wireresults import RecordMessage, RunResponseMessage
 
 
 class VectorFileFault(ValueError):
-    """The file is no vector file; the message names the place."""
+    """The file is no vector file, or no document that was asked for; the message names the place."""
 
 
 class _Vector(BaseModel):
@@ -128,13 +128,23 @@ _SECTIONS: dict[str, Callable[[Any], Recomputed]] = {
 def read(data: bytes) -> VectorFile:
     """The vector file in `data`. Raises VectorFileFault naming the place and the broken rule."""
     try:
-        return VectorFile.model_validate(strictjson.loads(data))
+        value = strictjson.loads(data)
     except strictjson.JsonFault as fault:
         raise VectorFileFault(f"the file {fault}") from None
+    return shaped(VectorFile, value)
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def shaped(shape: type[Shape], value: object, what: str = "") -> Shape:
+    """`value` as a shape. Raises VectorFileFault naming `what` document, the place in it and the broken rule."""
+    try:
+        return shape.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise VectorFileFault(f"{place}: {first['msg']}") from None
+        place = ".".join(str(part) for part in first["loc"]) or ("" if what else "the file")
+        raise VectorFileFault(": ".join(filter(None, [what, place, first["msg"]]))) from None
 
 
 def recompute(vectors: VectorFile) -> tuple[Report, ...]:
