@@ -80,6 +80,18 @@ class Agent:
             return
         self._follow(worker.guest)
         worker.give(body)
+        self._watch(worker.channel.fileno(), lambda: self._through(worker))
+
+    def _through(self, worker: workers.Worker) -> None:
+        """The snippet is through, or its process ends without a word and is soon reaped."""
+        code = worker.said()
+        self._selector.unregister(worker.channel.fileno())
+        worker.channel.close()
+        if code is not None and self._guest is not None:
+            self._guest = None
+            self._answer(worker.guest, code)
+            for _ in guests.kill_all():
+                pass  # it has nothing more to say, nor have its children
 
     def _go(self, _header: dict[str, Any], _body: bytes) -> None:
         self._project = True
@@ -152,11 +164,8 @@ class Agent:
     def _over(self, guest: guests.Guest, code: int) -> None:
         if not self._project:
             for _ in guests.kill_all():
-                pass  # with the last writer gone both streams have an end
-            for descriptor, stream in ((guest.stdout, "stdout"), (guest.stderr, "stderr")):
-                while self._open(descriptor) and self._forward(descriptor, stream):
-                    pass
-            self._send({"t": "result", "exit": code})
+                pass  # its children end with it
+            self._answer(guest, code)
             return
         self._settle(guest.stdout, "stdout")
         self._settle(guest.stderr, "stderr")
@@ -165,6 +174,12 @@ class Agent:
         if code != 0:
             self._steps.clear()
         self._next_step()
+
+    def _answer(self, guest: guests.Guest, code: int) -> None:
+        """The end of a snippet: what it has written, and its exit code."""
+        self._settle(guest.stdout, "stdout")
+        self._settle(guest.stderr, "stderr")
+        self._send({"t": "result", "exit": code})
 
     def _settle(self, descriptor: int, stream: str) -> None:
         """Send what the ended step has written; what its children write from now on belongs to no step and is thrown away."""

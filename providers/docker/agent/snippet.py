@@ -1,24 +1,34 @@
-"""Runs one Python snippet as a script would run; started ahead of time. Its program comes over descriptor 3, once."""
+"""Runs one Python snippet as a script would run; started ahead of time.
 
+Its program comes over descriptor 3, once, and there it says its exit code when nothing more can come from it, so that nobody
+waits while an interpreter is taken apart.
+"""
+
+import atexit
+import gc
 import linecache
 import os
 import sys
+import threading
 import types
+from contextlib import suppress
 
 _NAME = "main.py"
+_CHANNEL = 3
+_SELF = os.getpid()
 
 
 def _read() -> bytes:
-    os.write(3, b".")
+    os.set_inheritable(_CHANNEL, False)  # noqa: FBT003  # the library takes it by position
+    os.write(_CHANNEL, b".")
     parts = []
-    while part := os.read(3, 1 << 16):
+    while part := os.read(_CHANNEL, 1 << 16):
         parts.append(part)
-    os.close(3)
     return b"".join(parts)
 
 
-def _run(program: bytes) -> None:
-    module = types.ModuleType("__main__")
+def _run(program: bytes, module: types.ModuleType) -> int:
+    """Its exit code."""
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = module
     sys.argv[:] = [_NAME]
@@ -28,11 +38,21 @@ def _run(program: bytes) -> None:
     linecache.cache[_NAME] = (len(source), None, source.splitlines(keepends=True), _NAME)
     try:
         exec(compile(program, _NAME, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # it is what a snippet is for
-    except SystemExit:
-        raise
+    except SystemExit as end:
+        return _code(end.code)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is shown without the frames of this file
         _show(error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None))
-        raise SystemExit(1) from None
+        return 1
+    return 0
+
+
+def _code(said: object) -> int:
+    """What `sys.exit(said)` means."""
+    if said is None or isinstance(said, int):
+        return (said or 0) & 0xFF
+    with suppress(Exception):
+        sys.stderr.write(f"{said}\n")
+    return 1
 
 
 def _show(error: BaseException) -> None:
@@ -45,4 +65,21 @@ def _show(error: BaseException) -> None:
     traceback.print_exception(error)
 
 
-_run(_read())
+def _end(code: int, module: types.ModuleType) -> None:
+    """What an interpreter does at its end, in its order, as far as a program can see it. A forked child says nothing."""
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()  # noqa: SLF001
+    for name in list(module.__dict__):
+        if name != "__builtins__":
+            module.__dict__[name] = None
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    if os.getpid() == _SELF:
+        os.write(_CHANNEL, bytes([code]))
+    os._exit(code)
+
+
+_main = types.ModuleType("__main__")
+_end(_run(_read(), _main), _main)

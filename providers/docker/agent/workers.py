@@ -19,7 +19,10 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Worker:
-    """A guest process that reads its program from `channel`, a stream socket, after saying one byte."""
+    """A guest process that reads its program from `channel`, a stream socket, after saying one byte.
+
+    What it says there later is the guest's word, like its exit status: a guest that lies ends its own run.
+    """
 
     language: str
     guest: guests.Guest
@@ -31,8 +34,17 @@ class Worker:
 
     def give(self, code: bytes) -> None:
         """Hand over the whole program. A worker that is gone shows in its exit status."""
-        with self.channel, suppress(OSError):
+        with suppress(OSError):
             self.channel.sendall(code)
+            self.channel.shutdown(socket.SHUT_WR)
+
+    def said(self) -> int | None:
+        """After `give`: the exit code of a program that is through, though its process may not be; None if it only ends."""
+        try:
+            code = self.channel.recv(1)
+        except OSError:
+            return None
+        return code[0] if code else None
 
 
 def started(language: str) -> Worker | None:

@@ -111,6 +111,33 @@ class TestSnippets:
     def test_javascript_ends_as_in_node(self, start: Start, code: str, expected: int) -> None:
         assert javascript(start, code).exits == [expected]
 
+    def test_what_python_does_at_its_end_is_done(self, start: Start) -> None:
+        """Threads are waited for, then what was registered, then what objects do when they go, then the streams' rest."""
+        heard = python(
+            start,
+            "import atexit, os, threading, time\n"
+            "class Goes:\n    def __del__(self): print('gone')\n"
+            "kept, file = Goes(), open('/tmp/f', 'w')\nfile.write('x')\n"
+            "atexit.register(print, 'registered')\n"
+            "threading.Thread(target=lambda: (time.sleep(.2), print('thread'))).start()\n"
+            "print('last line', end=' ')",
+        )
+        assert (heard.stdout[0], heard.exits) == (b"last line thread\nregistered\ngone\n", [0])
+
+    def test_a_forked_child_at_its_end_is_not_the_end(self, start: Start) -> None:
+        wait = "if pid: os.waitpid(pid, 0); time.sleep(.2)"
+        code = f"import os, time\npid = os.fork()\n{wait}\nprint('parent' if pid else 'child')"
+        heard = python(start, code)
+        assert (heard.stdout[0].split(), heard.exits) == ([b"child", b"parent"], [0])
+
+    def test_javascript_at_its_end_is_listened_to(self, start: Start) -> None:
+        code = (
+            "process.on('exit', (code) => { console.log('exit', code); process.exitCode = 4; });"
+            "process.once('beforeExit', () => setTimeout(() => console.log('more'), 50))"
+        )
+        heard = javascript(start, code)
+        assert (heard.stdout[0], heard.exits) == (b"more\nexit 0\n", [4])
+
     def test_a_language_that_was_not_warm_runs_too(self, start: Start) -> None:
         assert Heard(start().run(Python("print(1)"))).stdout == {0: b"1\n"}
 
@@ -254,7 +281,7 @@ class TestTheAgentItself:
         ]
 
     def test_a_cancel_ends_a_fork_bomb(self, start: Start, runtime: str) -> None:
-        """gVisor of 2022 needs a host thread for every task and may come to its own limit first: then the sandbox is gone."""
+        """A gVisor of 2022 needs a host thread for every task and may come to its own limit first: then the sandbox is gone."""
         sandbox = start()
         sandbox.receive()
         sandbox.send({"t": "step"}, b"f() { f | f & }; f 2>/dev/null; sleep 60")

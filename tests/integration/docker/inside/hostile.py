@@ -134,6 +134,7 @@ ATTEMPTS = [
     descriptor_to_read,
     memory,
     memory_map,
+    working_directory,
     read_memory,
     take_descriptor,
     limits,
@@ -144,7 +145,6 @@ ATTEMPTS = [
     priority,
     become_it,
     become_root,
-    working_directory,
 ]
 
 for attempt in ATTEMPTS:
