@@ -169,7 +169,7 @@ def build_image(found: Daemon) -> str:
 def recipe(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
     """What a sandbox container is created from; `changes` replaces entries of HostConfig."""
     tmpfs = "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"
-    limits = [("nofile", 1024), ("core", 0), ("fsize", 64 << 20)]
+    limits = [("nofile", 1024), ("core", 0), ("fsize", 64 << 20), ("msgqueue", 0)]
     security = ["no-new-privileges:true"]
     if runtime == "runc":
         security.append("seccomp=" + (ROOT / "deploy" / "seccomp.json").read_text())
@@ -265,15 +265,19 @@ class Sandbox:
         del self._rest[:count]
         return taken
 
-    def run(self, payload: Runnable) -> list[Event]:
+    def run(self, payload: Runnable, talk: Talk | None = None) -> list[Event]:
         """One whole run, heard by the machine that providers use."""
-        talk = Talk()
+        talk = talk or Talk()
         for frame in talk.begin(payload):
             self.stream.sendall(frame)
         events: list[Event] = []
         while not talk.over:
-            events += talk.feed(self._demultiplexed())
+            events += self.feed(talk)
         return events
+
+    def feed(self, talk: Talk) -> list[Event]:
+        """What the next piece of the stream means."""
+        return list(talk.feed(self._demultiplexed()))
 
     def gone(self, timeout: float = 20) -> float:
         """Wait until the daemon knows it no more; seconds that took."""
