@@ -29,10 +29,11 @@ class Effort:
     slices: int
     slice_s: float
     starts: int
+    streams: int
 
 
-FULL = Effort(vm_rounds=150, http_rounds=40, limits=40, slices=3, slice_s=1.0, starts=5)
-QUICK = Effort(vm_rounds=30, http_rounds=8, limits=10, slices=1, slice_s=0.5, starts=1)
+FULL = Effort(vm_rounds=150, http_rounds=40, limits=40, slices=3, slice_s=1.0, starts=5, streams=500)
+QUICK = Effort(vm_rounds=30, http_rounds=8, limits=10, slices=1, slice_s=0.5, starts=1, streams=50)
 
 
 def main(arguments: list[str]) -> int:
@@ -59,7 +60,7 @@ async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, q
     # Late, so that the fork server holds none of it.
     from providers.wasm import cache  # noqa: PLC0415
     from providers.wasm.vm import MIB, Engine, EngineConfig  # noqa: PLC0415
-    from tests.bench import http_figures, pool_figures, start_figures, store_figures  # noqa: PLC0415
+    from tests.bench import http_figures, load_figures, pool_figures, start_figures, store_figures  # noqa: PLC0415
 
     effort, report = QUICK if quick else FULL, Report(quick)
     config = EngineConfig(memory_bytes=settings.memory_mb * MIB)
@@ -80,6 +81,15 @@ async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, q
             await pool_figures.limits(report, pool, config.memory_bytes, effort.limits)
     http_figures.runner_memory(report, folder / "memory")
     start_figures.start_up(report, folder / "start", effort.starts)
+    # In a thread: it has event loops of its own.
+    await asyncio.to_thread(
+        load_figures.figures,
+        report,
+        folder / "load",
+        rounds=effort.http_rounds,
+        seconds=2 * effort.slice_s,
+        streams=effort.streams,
+    )
     report.figures.sort(key=lambda each: each.number)
     return report
 

@@ -108,10 +108,10 @@ def throughput(
         theirs = [stack.enter_context(floor.connect()) for _ in range(max(rates))]
         for _ in range(slices):
             for each, series in rates.items():
-                answers, took = closed_loop(ours[:each], service.post(), seconds)
+                answers, took = closed_loop(ours[:each], [service.post()] * each, seconds)
                 series.values.append(answers[200] / took)
                 finished += answers[200]
-            answers, took = closed_loop(theirs, floor.post("/v1/constant"), seconds)
+            answers, took = closed_loop(theirs, [floor.post("/v1/constant")] * len(theirs), seconds)
             constant.values.append(answers[200] / took)
             disk.values.append(commits.plain_rate(seconds))
     for each, series in rates.items():

@@ -4,7 +4,7 @@ import re
 import selectors
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Self
 from urllib.parse import urlsplit
@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]+)\r\n")
 _CHUNK = 64 * 1024
 _PATIENCE_S = 10.0
+PAUSE_S = 0.02
+"""How long a caller that was refused waits."""
 
 
 class Connection:
@@ -50,14 +52,15 @@ class Connection:
         return int(head[9:12]), body
 
 
-def post(path: str, body: bytes, token: str) -> bytes:
-    """A whole request with a JSON body."""
+def post(path: str, body: bytes, token: str, *more: str) -> bytes:
+    """A whole request with a JSON body; `more` are header lines."""
     lines = (
         f"POST {path} HTTP/1.1",
         "Host: localhost",
         f"Authorization: Bearer {token}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
+        *more,
     )
     return "\r\n".join((*lines, "", "")).encode() + body
 
@@ -68,23 +71,34 @@ def get(path: str) -> bytes:
 
 
 def closed_loop(
-    connections: Sequence[Connection], request: bytes, seconds: float
+    connections: Sequence[Connection], requests: Sequence[bytes], seconds: float
 ) -> tuple[Counter[int], float]:
-    """Ask on every connection again as soon as it answers: how many answers of each status, and in how many seconds."""
+    """Ask on every connection again as soon as it answers, a little later after a refusal.
+
+    How many answers of each status, and in how many seconds.
+    """
     answers: Counter[int] = Counter()
+    paused: deque[tuple[float, int]] = deque()
     with selectors.DefaultSelector() as selector:
-        for each in connections:
-            selector.register(each.sock, selectors.EVENT_READ, each)
-            each.sock.sendall(request)
+        for at, each in enumerate(connections):
+            selector.register(each.sock, selectors.EVENT_READ, at)
+            each.sock.sendall(requests[at])
         began, waiting = time.perf_counter(), len(connections)
+        until = began + seconds
         while waiting:
-            for key, _ in selector.select(_PATIENCE_S):
-                answer = key.data.read()
+            for key, _ in selector.select(PAUSE_S if paused else _PATIENCE_S):
+                answer = connections[key.data].read()
                 if answer is None:
                     continue
                 answers[answer[0]] += 1
-                if time.perf_counter() - began < seconds:
-                    key.data.sock.sendall(request)
-                else:
+                now = time.perf_counter()
+                if now >= until:
                     waiting -= 1
+                elif answer[0] == 200:  # the status, by its number
+                    connections[key.data].sock.sendall(requests[key.data])
+                else:
+                    paused.append((now + PAUSE_S, key.data))
+            while paused and paused[0][0] <= time.perf_counter():
+                at = paused.popleft()[1]
+                connections[at].sock.sendall(requests[at])
         return answers, time.perf_counter() - began

@@ -13,7 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-_SETTINGS = ("listen_addresses=", "fsync=off", "max_connections=60")
+_SETTINGS = ("listen_addresses=", "max_connections=60")
 
 
 def binaries() -> Path | None:
@@ -24,11 +24,14 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def postgres(programs: Path) -> Iterator[Path]:
-    """Run a server; its socket is in the directory given. The server refuses to run as root, so root lends it a user."""
+def postgres(programs: Path, *, place: Path | None = None, fsync: bool = False) -> Iterator[Path]:
+    """Run a server; its socket is in the directory given. The server refuses to run as root, so root lends it a user.
+
+    Its files are in a directory of their own in `place` (the system's for temporary files).
+    """
     owner = pwd.getpwnam("postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name)
     # Not under pytest's directory: the server's user may not enter that one.
-    home = Path(tempfile.mkdtemp(prefix="plimsoll-pg-"))
+    home = Path(tempfile.mkdtemp(prefix="plimsoll-pg-", dir=place))
     os.chown(home, owner.pw_uid, owner.pw_gid)
 
     def run(program: str, *arguments: str) -> None:
@@ -48,7 +51,8 @@ def postgres(programs: Path) -> Iterator[Path]:
 
     try:
         run("initdb", "-U", "postgres", "--auth=trust", "--no-sync")
-        options = " ".join(f"-c {setting}" for setting in (*_SETTINGS, f"unix_socket_directories={home}"))
+        own = (f"fsync={'on' if fsync else 'off'}", f"unix_socket_directories={home}")
+        options = " ".join(f"-c {setting}" for setting in (*_SETTINGS, *own))
         run("pg_ctl", "-w", "-t", "30", "-l", str(home / "log"), "-o", options, "start")
         try:
             yield home
