@@ -48,7 +48,8 @@ def configure_logging(stream: IO[str] | None = None, level: int = logging.INFO) 
         other = logging.getLogger(name)
         other.handlers.clear()
         other.propagate = name != "uvicorn.access"
-        other.setLevel(max(level, logging.INFO))
+        # Their start and end are said by our `serving`, `ready` and `draining`.
+        other.setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
 
 
@@ -111,9 +112,12 @@ def audit_run(
     )
 
 
-def refused(code: str, *, status: int, reason: str | None, request_id: str) -> None:
+def refused(
+    code: str, *, status: int, reason: str | None, request_id: str, peer: str = "", area: str = ""
+) -> None:
     """One line about a refusal; after ten a second of one code they are only counted."""
-    _refusals.note(code, {"status": status, "reason": reason, "request_id": request_id})
+    fields: dict[str, Value] = {"status": status, "reason": reason, "request_id": request_id}
+    _refusals.note(code, fields | {"peer": peer, "area": area})
 
 
 class Summariser:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from app import log
 from app.http.budget import NO_ROOM, Take
-from app.http.connect import answer_bytes
+from app.http.connect import SERVICE_PATH, answer_bytes
 from app.http.faults import faults_in
 from app.http.ids import Scope, request_id_of
 from app.http.problems import Problem, mark_of, status_of
@@ -22,20 +22,29 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 
+_AREAS = ("/v1/runs", "/v1/describe", "/v1/providers", "/v1/evidence", "/healthz", "/readyz", SERVICE_PATH)
 INTERNAL = Refusal(Code.INTERNAL, "Something of ours failed; whether anything ran is not known")
 _NOT_FOUND = Refusal(Code.NOT_FOUND, "Nothing is here", Reason.REQUEST)
 _BODY_ENDED = Refusal(Code.INVALID_REQUEST, "The body ended early", Reason.REQUEST)
 
 
-def logged_problem(refusal: Refusal, request_id: str, path: str, *, keyed: bool) -> Problem:
+def logged_problem(refusal: Refusal, request_id: str, path: str, *, keyed: bool, peer: str = "") -> Problem:
     """A complete answer to a request for `path` (which decides its form), logged once, where it is made.
 
-    `keyed`: the request has, or may have, an Idempotency-Key that nobody looked up.
+    `keyed`: the request has, or may have, an Idempotency-Key that nobody looked up. `peer` is the address it came from.
     """
     refusal = as_proven(refusal, keyed=keyed)
     status, headers, body = answer_bytes(refusal, request_id, path)
-    log.refused(refusal.code, status=status, reason=mark_of(refusal), request_id=request_id)
+    reason = mark_of(refusal)
+    log.refused(
+        refusal.code, status=status, reason=reason, request_id=request_id, peer=peer, area=area_of(path)
+    )
     return status, headers, body
+
+
+def area_of(path: str) -> str:
+    """Which of our routes a path belongs to, for the log: a word of ours, never what a stranger wrote."""
+    return next((area for area in _AREAS if path == area or path.startswith(f"{area}/")), "other")
 
 
 async def send_problem(send: Send, refusal: Refusal, scope: Scope) -> None:
@@ -54,7 +63,9 @@ def problem_response(scope: Scope, refusal: Refusal) -> Response:
 
 
 def _problem_of(scope: Scope, refusal: Refusal) -> Problem:
-    return logged_problem(refusal, request_id_of(scope), scope["path"], keyed=key_is_open(scope))
+    client = scope.get("client")
+    peer = client[0] if client else "unix"
+    return logged_problem(refusal, request_id_of(scope), scope["path"], keyed=key_is_open(scope), peer=peer)
 
 
 async def read_body(receive: Receive, limit: int, take: Take = lambda _: True) -> bytes | Refusal:

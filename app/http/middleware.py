@@ -157,6 +157,8 @@ class Gate:
 
     def _hint(self, values: dict[bytes, str]) -> str:
         access = self._access
+        if checks.bearer_token(values) is not None:
+            return "The token is unknown, expired or revoked. " + access.token_hint
         return access.token_hint if checks.was_forwarded(values) else access.local_hint or access.token_hint
 
     async def _caller(self, values: dict[bytes, str]) -> Caller | None:
