@@ -1,8 +1,9 @@
 """The host's end of one runner: hands it code, counts and judges what comes back, and kills it.
 
-The runner is not to be believed (S11). The host owns the deadline: at deadline + 100 ms it kills, whatever was said. It counts
-output itself, and takes small frames of it only of a watched run, one for each look there can have been. It takes an end only
-for the run that is going on, and "the deadline passed" only after it did. A frame that is too long, out of place, ill-formed
+The runner is not to be believed (S11). The host owns the deadline: at deadline + 100 ms it kills, whatever was said; and 100 ms
+after it asked the runner to cancel. It counts output itself, and takes small frames of it only of a watched run, one for each
+look there can have been. It takes an end only for the run that is going on, "the deadline passed" only after it did, and
+"cancelled" only when it asked for that. A frame that is too long, out of place, ill-formed
 or of another run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end this runner's own run, which then
 may have run.
 """
@@ -38,7 +39,10 @@ from providers.wasm.protocol import (
 )
 
 KILL_GRACE_S: Final = 0.1
-"""How long after its deadline a run may still answer for itself."""
+"""How long after its deadline, or after it was asked to end, a run may still answer for itself."""
+_BOTH_CUT: Final = 3
+_LAST_READS: Final = 16
+"""How often a runner is read from before it is killed: more than a socket holds, and no more for one that goes on."""
 _CHUNK: Final = 32 * 1024
 _STREAMS: Final[dict[int, Stream]] = {1: "stdout", 2: "stderr"}
 
@@ -59,13 +63,15 @@ class State(StrEnum):
 class Course:
     """One run on one runner: its steps as they come. Ends with exactly one `Finish` or `Break`."""
 
-    __slots__ = ("_meter", "_next_look", "_steps", "_waiter", "deadline_ns", "ended", "number")
+    __slots__ = ("_meter", "_next_look", "_steps", "_waiter", "cancelled", "deadline_ns", "ended", "number")
 
     def __init__(self, number: int, deadline_ns: int, cap: int, watched_from: int | None = None) -> None:
         """Nothing has come yet. `watched_from`: when a watched run was handed over."""
         self.number = number
         self._next_look = None if watched_from is None else watched_from + LOOK_NS
         self.deadline_ns = deadline_ns
+        self.cancelled = False
+        """Whether its runner was asked to end it."""
         self.ended = False
         self._meter = Meter(cap)
         self._steps: deque[Out | Finish | Break] = deque()
@@ -204,10 +210,16 @@ class Runner:
         return course
 
     def cancel(self, course: Course) -> None:
-        """End this run as cancelled, and the runner with it; a run that has ended is left alone."""
-        if self.course is course:
-            self.course.finish(EXIT_CANCELLED, cancelled=True)
-            self.kill("cancelled")
+        """Have the runner end this run, which keeps its output, and see that it does; a run that has ended is left alone."""
+        if self.course is not course or course.cancelled:
+            return
+        course.cancelled = True
+        if self._unsent:
+            self._end_by_force(course)
+            return
+        with contextlib.suppress(OSError):  # it does not read, or is dead: the timer is for that
+            self._sock.send(frame(Kind.CANCEL, course.number, b""))
+        self._watch(min(self._kill_at, self._loop.time() + KILL_GRACE_S))
 
     def _watch(self, kill_at: float) -> None:
         """See that the present run is over by `kill_at`. A timer of an earlier run that comes first is left to look then."""
@@ -225,28 +237,42 @@ class Runner:
         if self._loop.time() < self._kill_at:
             self._watch(self._kill_at)
             return
-        self.course.finish(EXIT_DEADLINE, timed_out=True)
+        course, reads = self.course, _LAST_READS
+        while reads and self.course is course and self._readable():  # what it handed on in time counts
+            reads -= 1
+        if self.course is course:
+            self._end_by_force(course)
+
+    def _end_by_force(self, course: Course) -> None:
+        """Kill. What the runner had not handed on is lost, if it ever had the whole code."""
+        flags = 0 if self._unsent else _BOTH_CUT
+        if course.cancelled:
+            course.finish(EXIT_CANCELLED, flags=flags, cancelled=True)
+        else:
+            course.finish(EXIT_DEADLINE, flags=flags, timed_out=True)
         self.kill("overdue")
 
     # --- what comes back ------------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Take what has come; whether anything had."""
         try:
             data = self._sock.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self.kill("runner_died")
-            return
+            return True
         try:
             for kind, number, payload in self._reader.feed(data):
                 self._take(kind, number, payload)
                 if self.state is State.DEAD:
-                    return
+                    break
         except ProtocolError:
             self.kill("runner_protocol")
+        return True
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == Kind.HELLO and self.state is State.STARTING and not self._hello.done():
@@ -280,6 +306,8 @@ class Runner:
                 course.finish(exit_code, flags=flags)
             case "deadline" if time.monotonic_ns() >= course.deadline_ns:
                 course.finish(EXIT_DEADLINE, flags=flags, timed_out=True)
+            case "cancelled" if course.cancelled:
+                course.finish(EXIT_CANCELLED, flags=flags, cancelled=True)
             case "memory":
                 course.finish(EXIT_MEMORY, flags=flags, oom_killed=True)
             case "flood":

@@ -2,6 +2,7 @@
 
     host -> runner   RUN    u64 deadline (monotonic ns) | u32 memory bytes | u32 output cap | source
                      WATCH  the same, for a run whose output is wanted while it runs
+                     CANCEL nothing: end that run; without meaning when it is over
     runner -> host   HELLO  JSON: what it found of its own confinement
                      OUT    pieces: u8 stream (1, 2) | u32 length, not 0 | bytes, …
                      END    u8 ending | u8 exit code | u8 flags (1 stdout cut, 2 stderr cut) | pieces
@@ -40,6 +41,7 @@ class Kind(IntEnum):
     OUT = 3
     END = 4
     WATCH = 5
+    CANCEL = 6
 
 
 class ProtocolError(Exception):

@@ -209,7 +209,7 @@ class WasmProvider:
         raise NotStarted
 
     def cancel(self, run_id: str) -> None:
-        """Kill the runner of that run; before it has one, the run never starts."""
+        """Have the runner end that run, or kill it; before it has one, the run never starts."""
         if run_id not in self._courses:
             return
         under_way = self._courses[run_id]

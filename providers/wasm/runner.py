@@ -5,6 +5,7 @@ then does the filter close behind it; then it tries what must not work and repor
 It holds no secret, serves one caller until it is replaced, and ends when the other end of its socket does.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -113,34 +114,70 @@ def _take_runs(sock: socket.socket, engine: Engine, confined: threading.Event) -
     status = 1
     try:
         confined.wait()
-        while (order := _receive(sock)) is not None:
-            sock.sendall(_run(sock, engine, *order))
+        orders = Orders(sock)
+        while (order := orders.next()) is not None:
+            sock.sendall(_run(sock, engine, orders, *order))
         status = 0
     finally:
         os._exit(status)
 
 
-def _receive(sock: socket.socket) -> tuple[int, int, bytes] | None:
-    """One RUN or WATCH frame: kind, number, payload; None at end of file."""
-    data = sock.recv(_CHUNK)
-    while len(data) < HEADER.size:
-        if not data:
-            return None
-        data += sock.recv(_CHUNK)
-    length, kind, number = HEADER.unpack_from(data)
-    if kind not in _ORDERS or length > MOST_TO_RUNNER:
-        raise ProtocolError("order")
-    parts, missing = [data[HEADER.size :]], HEADER.size + length - len(data)
-    while missing > 0:
-        part = sock.recv(min(missing, _CHUNK))
-        if not part:
-            return None
-        parts.append(part)
-        missing -= len(part)
-    return kind, number, b"".join(parts)
+class Orders:
+    """What the host says, in order. It waits in no other way than `recv`, so the filter allows no call for it.
+
+    The serving thread takes runs from it, and while one goes on, the ticker's thread looks for its cancel. Never both at once:
+    the ticker asks only about a run that is armed.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Read `sock`, which must be a blocking one."""
+        self._sock = sock
+        self._rest = b""
+
+    def next(self) -> tuple[int, int, bytes] | None:
+        """One RUN or WATCH frame: kind, number, payload; None at end of file. A cancel that comes too late is passed over."""
+        data, self._rest = self._rest, b""
+        while True:
+            while len(data) < HEADER.size:
+                part = self._sock.recv(_CHUNK)
+                if not part:
+                    return None
+                data += part
+            length, kind, number = HEADER.unpack_from(data)
+            if kind != Kind.CANCEL or length:
+                break
+            data = data[HEADER.size :]
+        if kind not in _ORDERS or length > MOST_TO_RUNNER:
+            raise ProtocolError("order")
+        end = HEADER.size + length
+        if len(data) > end:
+            data, self._rest = data[:end], data[end:]
+        parts, missing = [data[HEADER.size :]], end - len(data)
+        while missing > 0:
+            part = self._sock.recv(min(missing, _CHUNK))
+            if not part:
+                return None
+            parts.append(part)
+            missing -= len(part)
+        return kind, number, b"".join(parts)
+
+    def cancels(self, number: int) -> bool:
+        """Whether a cancel of this run is there, without waiting for one."""
+        missing = HEADER.size - len(self._rest)
+        if missing > 0:
+            with contextlib.suppress(BlockingIOError):
+                self._rest += self._sock.recv(missing, socket.MSG_DONTWAIT)
+        if len(self._rest) < HEADER.size:
+            return False
+        header, self._rest = HEADER.unpack_from(self._rest), self._rest[HEADER.size :]
+        if header != (0, Kind.CANCEL, number):
+            raise ProtocolError("order")
+        return True
 
 
-def _run(sock: socket.socket, engine: Engine, kind: int, number: int, payload: bytes) -> bytes:
+def _run(
+    sock: socket.socket, engine: Engine, orders: Orders, kind: int, number: int, payload: bytes
+) -> bytes:
     """Run one order; the END frame."""
     deadline_ns, memory_bytes, cap = RUN.unpack_from(payload)
     output = _Output(sock, number)
@@ -152,6 +189,7 @@ def _run(sock: socket.socket, engine: Engine, kind: int, number: int, payload: b
         limits=limits,
         on_output=output.take,
         on_look=output.send if kind == Kind.WATCH else None,
+        is_cancelled=lambda: orders.cancels(number),
     )
     return frame(Kind.END, number, _end(result) + pieces_bytes(output.waiting))
 

@@ -1,4 +1,4 @@
-"""The deadline thread: interrupts a run at its deadline, within a tick, and a watched run now and then before.
+"""The deadline thread: interrupts a run at its deadline or its cancel, within a tick, and a watched run now and then before.
 
 Idle costs nothing: a ticker that has seen no run for a while sleeps until the next one. It compares clocks instead of counting
 ticks, so ticks that come late do not add up. Start it after the last fork; a fork leaves it behind.
@@ -26,6 +26,7 @@ class Ticker:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._deadline: int | None = None
+        self._cancelled: Callable[[], bool] | None = None
         self._every = 0
         self._next = 0
         self._parked = False
@@ -45,13 +46,14 @@ class Ticker:
         self._thread = threading.Thread(target=self._loop, name="wasm-ticker", daemon=True)
         self._thread.start()
 
-    def arm(self, deadline_ns: int, every_ns: int = 0) -> None:
+    def arm(self, deadline_ns: int, every_ns: int = 0, cancelled: Callable[[], bool] | None = None) -> None:
         """Interrupt at `deadline_ns` on `time.monotonic_ns`; before it at least `every_ns` apart, never if that is 0.
 
+        `cancelled` is asked at every tick until it is true: then it is as if the deadline had come. It must not wait or raise.
         The store's own deadline must be the next epoch.
         """
         with self._lock:
-            self._deadline, self._every = deadline_ns, every_ns
+            self._deadline, self._every, self._cancelled = deadline_ns, every_ns, cancelled
             self._next = time.monotonic_ns() + every_ns if every_ns else deadline_ns
             if self._parked:
                 self._parked = False
@@ -86,6 +88,8 @@ class Ticker:
                 self._parked = idle >= _IDLE_TICKS and not self._closing
                 return 0 if self._parked else idle + 1
             now = time.monotonic_ns()
+            if self._cancelled is not None and self._cancelled():
+                self._deadline, self._cancelled = now, None
             if now >= self._next or now >= self._deadline:
                 self._next = now + self._every
                 self._interrupt()

@@ -54,6 +54,10 @@ OnLook: TypeAlias = Callable[[], bool]
 after each such look, when `on_output` was given what is new: stdout first, then stderr. False, or an exception, ends the run
 as cancelled."""
 
+IsCancelled: TypeAlias = Callable[[], bool]
+"""Asked about every tick of the ticker while the program runs, from the ticker's thread and until it is true: then, or after an
+exception, the run ends like at its deadline, but as cancelled. It must not wait."""
+
 
 class Ending(StrEnum):
     """Why a run ended. Codes are append-only."""
@@ -66,7 +70,7 @@ class Ending(StrEnum):
     FLOOD = "flood"  # a stream went beyond flood_factor times its cap
     STACK = "stack"  # nesting too deep for the native stack: deep JSON, deep source
     HOST_CALLS = "host_calls"  # more host calls than a run may make
-    CANCELLED = "cancelled"  # on_output said stop
+    CANCELLED = "cancelled"  # is_cancelled said so, or on_output or on_look said stop
     TRAP = "trap"  # the guest broke in a way that has no name above
 
 
@@ -197,11 +201,14 @@ class _Run:
 
     __slots__ = (
         "_calls",
+        "_deaf",
+        "_is_cancelled",
         "_layout",
         "_limits",
         "_on_look",
         "_on_output",
         "_vm",
+        "cancelled",
         "deadline_ns",
         "streams",
         "verdict",
@@ -215,6 +222,7 @@ class _Run:
         deadline_ns: int,
         on_output: OnOutput | None,
         on_look: OnLook | None,
+        is_cancelled: IsCancelled | None,
     ) -> None:
         self._vm = vm
         self._layout = layout
@@ -222,6 +230,9 @@ class _Run:
         self._limits = limits
         self.deadline_ns = deadline_ns
         self._on_output = on_output
+        self._is_cancelled = is_cancelled
+        self.cancelled = False
+        self._deaf = False
         self._calls = 0
         self.streams = (
             Stream(limits.output_cap_bytes, limits.flood_factor),
@@ -237,6 +248,14 @@ class _Run:
         """Note why the run ends; the first reason stands."""
         if self.verdict is None:
             self.verdict = verdict
+
+    def ask(self) -> bool:
+        """Whether the run is cancelled. On the ticker's thread: it notes that, and the interrupt does the rest."""
+        try:
+            self.cancelled = self._is_cancelled is not None and self._is_cancelled()
+        except Exception:  # noqa: BLE001  whoever could cancel it is gone, and the ticker must go on
+            self.cancelled = True
+        return self.cancelled
 
     def count_call(self) -> None:
         self._calls += 1
@@ -269,6 +288,9 @@ class _Run:
 
     def look(self) -> None:
         """The guest was stopped at the end of an epoch: its time is over, or what it has printed since is handed on."""
+        if self.cancelled:
+            self.stop(Ending.CANCELLED)
+            return
         if time.monotonic_ns() >= self.deadline_ns:
             self.stop(Ending.DEADLINE)
             return
@@ -303,13 +325,14 @@ class _Run:
 
     def tell(self, receiver: Callable[..., bool] | None, *what: object) -> None:
         """Call a callback of the caller's, until one says that no more is wanted."""
-        if receiver is None or self.verdict is Ending.CANCELLED:
+        if receiver is None or self._deaf:
             return
         try:
             wanted = receiver(*what)
         except Exception:  # noqa: BLE001  whatever it was, the receiver is gone, and a host call must not raise
             wanted = False
         if not wanted:
+            self._deaf = True
             self.stop(Ending.CANCELLED)
 
     def result(self, ending: Ending, exit_code: int) -> VmResult:
@@ -356,6 +379,7 @@ class Engine:
         limits: VmLimits | None = None,
         on_output: OnOutput | None = None,
         on_look: OnLook | None = None,
+        is_cancelled: IsCancelled | None = None,
     ) -> VmResult:
         """Run `source` (JavaScript in UTF-8) in a fresh VM until `deadline_ns` on `time.monotonic_ns`.
 
@@ -368,7 +392,7 @@ class Engine:
             raise RuntimeError("an engine runs one program at a time")
         try:
             with capi.instance(self._engine, self._pre, limits.memory_bytes) as vm:
-                self._run = _Run(vm, self._layout, limits, deadline_ns, on_output, on_look)
+                self._run = _Run(vm, self._layout, limits, deadline_ns, on_output, on_look, is_cancelled)
                 if on_look is not None:
                     vm.at_epoch(self._at_epoch)
                 return self._execute(vm, self._run, source, seed)
@@ -434,7 +458,7 @@ class Engine:
     def _execute(self, vm: capi.Instance, run: _Run, source: bytes, seed: bytes) -> VmResult:
         if time.monotonic_ns() >= run.deadline_ns:
             return run.result(Ending.DEADLINE, EXIT_CODES[Ending.DEADLINE])
-        self._ticker.arm(run.deadline_ns, LOOK_NS if run.watched else 0)
+        self._ticker.arm(run.deadline_ns, LOOK_NS if run.watched else 0, run.ask)
         try:
             status, trap = self._enter(vm, source, int.from_bytes(seed, "little", signed=True))
         finally:
@@ -465,6 +489,8 @@ class Engine:
             if length:
                 run.take(number, place, length)
         ending = run.verdict or _ending(status, trap, allocation_failed=failed)
+        if ending is Ending.DEADLINE and run.cancelled:
+            ending = Ending.CANCELLED
         if ending in _LAST_WORDS:
             run.say(_LAST_WORDS[ending])
         return run.result(ending, EXIT_CODES.get(ending, status))

@@ -17,7 +17,7 @@ from providers.seam import Finish, Order, Step
 from providers.wasm.pool import Pool as Runners
 from providers.wasm.protocol import END, RUN, Kind, Reader, frame, pieces_bytes, pieces_of
 from providers.wasm.provider import WasmProvider
-from providers.wasm.runner import _receive
+from providers.wasm.runner import Orders
 from providers.wasm.vm import MIB, Engine
 from tests.bench.processes import resident
 from tests.bench.report import Figure, Report
@@ -116,7 +116,8 @@ async def _exchange(sock: socket.socket) -> None:
 
 def _echo(sock: socket.socket) -> None:
     try:
-        while _receive(sock) is not None:
+        orders = Orders(sock)
+        while orders.next() is not None:
             sock.sendall(frame(Kind.END, 1, END.pack(0, 0, 0) + pieces_bytes([(1, b"2\n")])))
     finally:
         os._exit(0)

@@ -51,14 +51,14 @@ class Played:
 
 @asynccontextmanager
 async def hostile(
-    first: bytes = b"", later: bytes = b"", *, times: int = 1, reads: bool = True
+    first: bytes = b"", later: bytes = b"", *, times: int = 1, reads: bool = True, program: str = HOSTILE
 ) -> AsyncIterator[Runner]:
-    """A process that sends `first` at once and `later` after it got the code."""
+    """A process that sends `first` at once and `later` after it got the code. Another `program` may take them otherwise."""
     ours, theirs = socket.socketpair()
     words = [first.hex(), later.hex(), str(times), "read" if reads else "deaf"]
     with theirs:
         process = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-I", "-c", HOSTILE, str(theirs.fileno()), *words], pass_fds=(theirs.fileno(),)
+            [sys.executable, "-I", "-c", program, str(theirs.fileno()), *words], pass_fds=(theirs.fileno(),)
         )
     runner = Runner(Forked(process.pid, os.pidfd_open(process.pid), ours), lambda _: None)
     try:
@@ -70,10 +70,18 @@ async def hostile(
         process.wait()
 
 
-async def play(runner: Runner, *, timeout_ms: int = 20_000, source: bytes = b"code") -> Played:
+async def play(
+    runner: Runner,
+    *,
+    timeout_ms: int = 20_000,
+    source: bytes = b"code",
+    cancel_after_s: float | None = None,
+) -> Played:
     runner.state = State.IDLE
     start = time.monotonic()
     course = runner.begin(RUN, source, timeout_ms=timeout_ms, memory_bytes=1 << 24, cap=CAP)
+    if cancel_after_s is not None:
+        asyncio.get_running_loop().call_later(cancel_after_s, runner.cancel, course)
     stdout = b""
     while isinstance(step := await course.next(), Out):
         stdout += step.data
@@ -147,7 +155,7 @@ async def test_a_flood_is_ended_by_the_host() -> None:
 async def test_silence_ends_at_the_deadline_and_a_tenth() -> None:
     async with hostile(later=b"\x00") as runner:
         played = await play(runner, timeout_ms=300)
-        assert played.last == Finish(124, timed_out=True)
+        assert played.last == Finish(124, timed_out=True, stdout_truncated=True, stderr_truncated=True)
         assert 0.3 <= played.took_s <= 0.3 + KILL_GRACE_S + SLACK_S
 
 
@@ -162,6 +170,74 @@ async def test_an_end_before_the_whole_code_was_read_is_not_believed() -> None:
     async with hostile(later=end()) as runner:
         played = await play(runner, source=b"x" * (900 * 1024))
         assert played.last == Break("runner_protocol")
+
+
+# --- cancels: the host sends one, and decides what it came to ------------------------------------------------------------
+
+ASKED = HEADER.pack(0, Kind.CANCEL, RUN)
+KILLED = Finish(130, cancelled=True, stdout_truncated=True, stderr_truncated=True)
+ANSWERING = r"""
+import socket, sys, time
+sock = socket.socket(fileno=int(sys.argv[1]))
+asked, answer = bytes.fromhex(sys.argv[2]), bytes.fromhex(sys.argv[3])
+data = b""
+while not data.endswith(asked):
+    data += sock.recv(1 << 16)
+sock.sendall(answer)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "last"),
+    [
+        (end(ending=6, pieces=GOOD), Finish(130, cancelled=True)),
+        (end(ending=6, code=9, flags=1, pieces=GOOD), Finish(130, cancelled=True, stdout_truncated=True)),
+        (end(code=3, pieces=GOOD), Finish(3)),
+        (end(ending=1, pieces=GOOD), Break("runner_protocol")),
+        (end(ending=6, number=RUN + 1), Break("runner_protocol")),
+    ],
+    ids=["cancelled", "cancelled, cut", "over before it knew", "the deadline", "another run"],
+)
+async def test_what_a_runner_answers_to_a_cancel(answer: bytes, last: Finish | Break) -> None:
+    async with hostile(ASKED, answer, program=ANSWERING) as runner:
+        played = await play(runner, cancel_after_s=0.05)
+        assert played.last == last
+        assert played.stdout == (b"out" if isinstance(last, Finish) or b"out" in answer else b"")
+
+
+async def test_a_runner_that_is_deaf_to_a_cancel_is_dead_a_tenth_later_and_its_output_cut() -> None:
+    async with hostile(later=frame(Kind.OUT, RUN, pieces_bytes([(1, MUCH)]))) as runner:
+        played = await play(runner, cancel_after_s=0.3)
+        assert (len(played.stdout), played.last, runner.state) == (CAP, KILLED, State.DEAD)
+        assert 0.3 + KILL_GRACE_S <= played.took_s <= 0.3 + KILL_GRACE_S + SLACK_S
+
+
+async def test_a_second_cancel_gives_no_more_time() -> None:
+    async with hostile(later=b"\x00") as runner:
+        playing = asyncio.create_task(play(runner, cancel_after_s=0.2))
+        await asyncio.sleep(0.25)
+        assert runner.course
+        kill_at = runner._kill_at
+        runner.cancel(runner.course)
+        assert runner._kill_at == kill_at
+        assert (await playing).last == KILLED
+
+
+async def test_a_cancel_gives_no_time_beyond_the_deadlines() -> None:
+    async with hostile(later=b"\x00") as runner:
+        playing = asyncio.create_task(play(runner, timeout_ms=300, cancel_after_s=0.35))
+        await asyncio.sleep(0.1)
+        kill_at = runner._kill_at
+        assert (await playing).last == KILLED
+        assert runner._kill_at == kill_at
+
+
+async def test_a_cancel_before_the_whole_code_was_read_ends_it_at_once_with_nothing_cut() -> None:
+    async with hostile(reads=False, times=0) as runner:
+        played = await play(runner, source=b"x" * (900 * 1024), cancel_after_s=0.1)
+        assert (played.last, runner.state) == (Finish(130, cancelled=True), State.DEAD)
+        assert played.took_s < 0.1 + KILL_GRACE_S
 
 
 @pytest.mark.parametrize("hello", [b"not json", b"[]", b"{" * 1000])

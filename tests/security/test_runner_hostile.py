@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from plimsoll.contract.tiers import Tier
-from providers.seam import Break
+from providers.seam import Break, Finish
+from providers.wasm import handle
 from providers.wasm.handle import KILL_GRACE_S, Runner
 from providers.wasm.pool import DEATHS, Unconfined
 from providers.wasm.provider import WasmProvider
@@ -152,10 +153,44 @@ async def test_a_stopped_runner_is_dead_by_its_deadline_and_a_tenth(wasm: InProc
     finish = (await harmed).finish  # type: ignore[attr-defined]
     took = time.monotonic() - start
     assert (finish.exit_code, finish.timed_out) == (124, True)
+    assert (finish.stdout_truncated, finish.stderr_truncated) == (True, True)
     assert 0.4 + KILL_GRACE_S <= took <= 0.4 + KILL_GRACE_S + SLACK_S
     async with asyncio.timeout(1):
         await runner.ended.wait()
     assert (await other).stdout == b"fine\n"  # type: ignore[attr-defined]
+
+
+async def test_a_stopped_runner_is_dead_a_tenth_after_its_cancel(wasm: InProcess) -> None:
+    harmed, other = await _two_runs(wasm, timeout_ms=20_000)
+    runner = wasm.runner_of(A)
+    os.kill(runner.pid, signal.SIGSTOP)
+    (run_id,) = (name for name, course in wasm.provider._courses.items() if course and course[0] is runner)
+    start = time.monotonic()
+    wasm.provider.cancel(run_id)
+    finish = (await harmed).finish  # type: ignore[attr-defined]
+    took = time.monotonic() - start
+    assert finish == Finish(130, cancelled=True, stdout_truncated=True, stderr_truncated=True)
+    assert KILL_GRACE_S <= took <= KILL_GRACE_S + SLACK_S
+    async with asyncio.timeout(1):
+        await runner.ended.wait()
+    assert (await other).stdout == b"fine\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", LOOPS)
+async def test_a_cancel_ends_any_program_and_keeps_its_output_and_its_runner(
+    wasm: InProcess, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle, "KILL_GRACE_S", 5.0)  # a busy machine must not decide this
+    harmed = asyncio.create_task(wasm.run(f"console.log(1); {code}", timeout_ms=20_000))
+    await asyncio.sleep(0.1)
+    runner, (run_id,) = wasm.runner_of(A), wasm.provider._courses
+    start = time.monotonic()
+    wasm.provider.cancel(run_id)
+    steps = await harmed
+    assert (steps.stdout, steps.last) == (b"1\n", Finish(130, cancelled=True))
+    assert time.monotonic() - start <= KILL_GRACE_S + SLACK_S
+    assert wasm.runner_of(A) is runner
+    assert (await wasm.run("console.log(1)")).stdout == b"1\n"
 
 
 async def test_an_idle_runner_that_dies_is_not_used(wasm: InProcess) -> None:

@@ -307,6 +307,37 @@ def test_a_receiver_that_is_gone_cancels_the_run(run: Run, receiver: OnOutput) -
     assert (result.ending, result.exit_code) == (Ending.CANCELLED, 130)
 
 
+def _asked_after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_cancelled_run_ends_like_one_at_its_deadline(run: Run, watched: object) -> None:
+    looks = {"on_look": lambda: True} if watched else {}
+    source = "console.log('x'.repeat(70_000)); console.error('é'); for (;;);"
+    pieces: list[tuple[int, bytes]] = []
+
+    def keep(stream: int, data: bytes) -> bool:
+        pieces.append((stream, data))
+        return True
+
+    late = run(source, seconds=0.2, **looks)
+    ended = run(source, is_cancelled=_asked_after(0.2), on_output=keep, **looks)
+    assert (late.ending, ended.ending, ended.exit_code) == (Ending.DEADLINE, Ending.CANCELLED, 130)
+    assert (ended.stdout, ended.stderr) == (late.stdout, late.stderr) == (b"x" * CAP, "é\n".encode())
+    assert (ended.stdout_truncated, ended.stderr_truncated) == (True, False)
+    assert b"".join(data for stream, data in pieces if stream == STDERR) == ended.stderr
+
+
+def test_whoever_can_no_longer_say_whether_a_run_is_cancelled_has_cancelled_it(run: Run) -> None:
+    def gone() -> bool:
+        raise ConnectionResetError
+
+    assert run("for (;;);", is_cancelled=gone).ending is Ending.CANCELLED
+    assert run("for (;;);", seconds=0.1).ending is Ending.DEADLINE
+
+
 def test_host_calls_are_counted(run: Run) -> None:
     result = run("for (;;) Date.now()", limits=VmLimits(host_calls=1000))
     assert (result.ending, result.exit_code) == (Ending.HOST_CALLS, 1)

@@ -68,6 +68,31 @@ def test_a_watched_runs_deadline_is_as_sharp_as_any(ticker: Ticker, interrupts: 
     _until(lambda: len(interrupts) >= 3)
 
 
+def test_a_cancelled_run_is_interrupted_as_if_its_deadline_had_come(
+    ticker: Ticker, interrupts: list[int]
+) -> None:
+    ticker.start()
+    cancelled, asked = threading.Event(), []
+
+    def ask() -> bool:
+        asked.append(time.monotonic_ns())
+        return cancelled.is_set()
+
+    ticker.arm(time.monotonic_ns() + 10**10, 0, ask)
+    _until(lambda: len(asked) > 2)
+    assert not interrupts
+    cancelled.set()
+    _until(lambda: len(interrupts) > 2)
+    count = len(asked)
+    time.sleep(0.03)
+    assert len(asked) == count
+    ticker.disarm()
+    ticker.arm(time.monotonic_ns() + 10**10)
+    seen = len(interrupts)
+    time.sleep(0.03)
+    assert len(interrupts) == seen
+
+
 def test_an_idle_ticker_sleeps_and_the_next_run_wakes_it(ticker: Ticker, interrupts: list[int]) -> None:
     ticker.start()
     for _ in range(2):
