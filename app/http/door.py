@@ -9,6 +9,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
 from app.http.limits import ListenerLimits
+from app.http.pace import Pace
 from plimsoll.contract.refusals import Code, Reason, Refusal
 
 FULL = Refusal(Code.CAPACITY, "Too many connections", Reason.CAPACITY, retry_after_s=1)
@@ -31,10 +32,13 @@ class Entry(Enum):
 
 
 class Door:
-    """Counts the connections of one listener. An IPv6 caller owns 2^64 addresses, so its /64 counts as one."""
+    """Counts the connections of one listener, and keeps the turns of strangers (`pace`).
+
+    An IPv6 caller owns 2^64 addresses, so its /64 counts as one.
+    """
 
     def __init__(self, limits: ListenerLimits, trusted_proxies: Iterable[str] = ()) -> None:
-        self.limits = limits
+        self.limits, self.pace = limits, Pace(limits)
         self._trusted = [ip_network(proxy) for proxy in trusted_proxies]
         self._inside = 0
         self._turned_away = 0

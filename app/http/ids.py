@@ -69,6 +69,11 @@ def set_caller(scope: Scope, caller: Caller) -> None:
     state_of(scope)[_CALLER_KEY] = caller
 
 
+def has_caller(scope: Scope) -> bool:
+    """Whether somebody was authenticated."""
+    return _CALLER_KEY in state_of(scope)
+
+
 def caller_of(scope: Scope) -> Caller:
     """The authenticated caller; a KeyError on a public path, where there is none."""
     caller: Caller = scope["state"][_CALLER_KEY]

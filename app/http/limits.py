@@ -56,6 +56,10 @@ class ListenerLimits:
     per_address: int = 256
     turned_away: int = 256
     """Connections beyond the caps that are still told so; those beyond this number are closed without a word."""
+    strangers_per_s: float = 50.0
+    """Requests without a caller that are heard from one address; at first as many at once as it may have connections."""
+    all_strangers_per_s: float = 500.0
+    """The same for all of them, on connections that they keep. Trusted proxies count here only."""
     keep_alive_s: float = 75.0
     """Longer than clients keep idle connections, so that we rarely close one under a request just sent."""
     stall_s: float = 10.0

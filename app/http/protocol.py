@@ -3,6 +3,7 @@
 A connection waits for one thing at a time, and every wait ends:
 
     head     from its first byte, `head_s`; then 408
+    turn     a complete header, until strangers from there may be heard again; not where the last request had a caller
     body     `body_s` in all and `body_rate` on average, while we are willing to read; then 408
     answer   however long the run takes; but a caller that takes none of it for `stall_s` is cut
     idle     `keep_alive_s`
@@ -25,7 +26,7 @@ from uvicorn.server import ServerState
 from app.http import head
 from app.http.answers import INTERNAL, logged_problem, too_large
 from app.http.door import FULL, OTHER_USER, Door, Entry, is_other_user
-from app.http.ids import new_request_id, read_raw_request_id, read_request_id
+from app.http.ids import has_caller, new_request_id, read_raw_request_id, read_request_id
 from app.http.proof import has_key, may_have_key
 from plimsoll.contract.refusals import Code, Reason, Refusal
 
@@ -40,6 +41,8 @@ class Wait(Enum):
 
     NOTHING = "nothing"
     HEAD = "head"
+    TURN = "turn"
+    """Everything has, and its time to be heard has not come."""
     BODY = "body"
 
 
@@ -67,6 +70,8 @@ class Protocol(H11Protocol):
         self._body_bytes = self._body_chunks = 0
         self._body_since = 0.0
         self._dropped: int | None = None
+        # Whether the last request had a caller; whether this one took a turn; when this connection may be heard again.
+        self._trusted, self._turn_taken, self._not_before = False, False, 0.0
 
     # Coming and going
 
@@ -133,7 +138,9 @@ class Protocol(H11Protocol):
 
     def _step(self) -> bool:
         """Take one event; False when there is nothing more to take for now."""
-        if self._dropped is not None or (self.conn.their_state is h11.IDLE and not self._head_passed()):
+        if self._dropped is not None or self._wait is Wait.TURN:
+            return False
+        if self.conn.their_state is h11.IDLE and not self._head_passed():
             return False
         event = self.conn.next_event()
         if isinstance(event, h11.Request):
@@ -152,7 +159,7 @@ class Protocol(H11Protocol):
         data, _ = self.conn.trailing_data
         end = head.end_of_head(data[: self.limits.head_bytes + 1], max(0, self._searched - 3))
         self._searched = len(data) if end is None else 0
-        if end is None and len(data) <= self.limits.head_bytes:
+        if (end is None and len(data) <= self.limits.head_bytes) or not self._turn_has_come():
             return False
         refusal = self._standing or (
             head.too_long(self.limits) if end is None else head.inspect_head(data[:end], self.limits)
@@ -162,6 +169,33 @@ class Protocol(H11Protocol):
         if refusal is not None:
             self._refuse(refusal)
         return refusal is None
+
+    def _turn_has_come(self) -> bool:
+        """Whether the header may be looked at now; else it is, once its turn comes."""
+        if self._trusted or self._turn_taken or self._standing:
+            return True
+        self._turn_taken, now = True, self.loop.time()
+        turn = max(self._not_before, self.door.pace.turn(self._entry[1], now))
+        if turn <= now:
+            return True
+        self._wait = Wait.TURN
+        self.flow.pause_reading()
+        self._timer.start(turn - now, self._take_turn)
+        return False
+
+    def _take_turn(self) -> None:
+        self._wait = Wait.NOTHING
+        self.flow.resume_reading()
+        self.handle_events()
+
+    def _account(self) -> None:
+        """Count an answered request: a stranger's holds its connection back, a caller's gives back the turn it took."""
+        self._trusted = has_caller(cast("Any", self.scope))
+        if not self._trusted:
+            self._not_before = self.door.pace.was_stranger(self.loop.time())
+        elif self._turn_taken:
+            self.door.pace.was_caller(self._entry[1])
+        self._turn_taken = False
 
     def _begin(self, event: h11.Request) -> None:
         self._body_bytes = self._body_chunks = 0
@@ -212,7 +246,7 @@ class Protocol(H11Protocol):
 
     def _watch(self) -> None:
         """Keep exactly the clock running that belongs to what has not arrived."""
-        if self._dropped is not None or self.transport.is_closing():
+        if self._dropped is not None or self._wait is Wait.TURN or self.transport.is_closing():
             return
         if self.conn.their_state is h11.IDLE:
             if self._searched:
@@ -273,6 +307,7 @@ class Protocol(H11Protocol):
     @override
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
+        self._account()
         if self._dropped is not None or self.transport.is_closing():
             return
         self._wait, self._request_id, self._path = Wait.NOTHING, None, ""

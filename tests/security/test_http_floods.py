@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.http.wire import RUN, connect, with_body
+from tests.integration.http.wire import RUN, TOKEN, connect, head, with_body
+from tests.support.service import environment, make_caller, started
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = 600
@@ -48,7 +49,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield Server(int(port), tmp_path / "log")
 
 
-def p99(port: int, samples: int = SAMPLES) -> float:
+def p99(port: int, samples: int = SAMPLES, token: str = TOKEN) -> float:
     """Of runs asked for one after the other, every tenth over a new connection."""
     times = []
     wire = connect(("127.0.0.1", port))
@@ -57,7 +58,7 @@ def p99(port: int, samples: int = SAMPLES) -> float:
             wire.close()
             wire = connect(("127.0.0.1", port))
         started = time.perf_counter()
-        assert wire.send(with_body(RUN)).answer().status == 200
+        assert wire.send(with_body(RUN, token=token)).answer().status == 200
         times.append(time.perf_counter() - started)
         time.sleep(0.002)
     wire.close()
@@ -76,7 +77,34 @@ def test_an_honest_callers_p99_stays_within_5x(server: Server, kind: str, connec
     assert "unhandled" not in server.log.read_text()
 
 
-def test_10000_refused_tokens_write_few_lines(server: Server) -> None:
+@pytest.mark.slow
+@pytest.mark.component("wasm")
+def test_250_connections_of_a_stranger_slow_no_caller_of_the_real_service(tmp_path: Path) -> None:
+    environ = environment(tmp_path / "data", SANDBOX_PROVIDER="wasm", SANDBOX_RATE_PER_MIN="0")
+    token = make_caller(environ, "honest")
+    with started(environ, tmp_path / "log") as running:
+        port = int(running.url.rpartition(":")[2])
+        unloaded = p99(port, token=token)
+        with process("tests.integration.http.attacker", "hammer", str(port), "250") as up:
+            assert up == "up"
+            loaded = p99(port, token=token)
+            wire, at = connect(("127.0.0.1", port)), time.perf_counter()
+            assert wire.send(head("GET", "/healthz", token=None)).answer().status == 200
+            probed = time.perf_counter() - at
+            wire.close()
+    print(
+        f"hammer: p99 {unloaded * 1e3:.2f} ms unloaded, {loaded * 1e3:.2f} ms loaded, probe {probed * 1e3:.2f} ms"
+    )
+    assert loaded < 5 * max(unloaded, NOISE_S)
+    assert probed < 0.5
+
+
+def test_10000_refused_tokens_write_few_lines(tmp_path: Path) -> None:
+    with process("tests.integration.http.server", "unpaced", stderr=tmp_path / "log") as port:
+        refuse_10000(Server(int(port), tmp_path / "log"))
+
+
+def refuse_10000(server: Server) -> None:
     wire = connect(("127.0.0.1", server.port))
     for _ in range(100):
         wire.send(with_body(RUN, token="garbage") * 100)

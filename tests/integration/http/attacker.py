@@ -1,6 +1,6 @@
 """A process that is unkind to a listener: `python -m tests.integration.http.attacker KIND PORT CONNECTIONS`.
 
-Prints a line once all its connections are up, and works until it is ended. Connections come from 127.0.0.2 and up, 200 each.
+Prints a line once all its connections are up, and works until it is ended. Connections come from 127.0.0.2 and up, 250 each.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import sys
 from app.identity import mint_token
 from tests.integration.http.wire import RUN, head, with_body
 
-PER_ADDRESS = 200
+PER_ADDRESS = 250
 PACE_S = 0.02
 
 
@@ -39,8 +39,18 @@ async def tokens(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         await asyncio.sleep(PACE_S)
 
 
+async def hammer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Requests with garbage for a token on a kept connection, as fast as they are answered."""
+    garbage = head("GET", "/v1/describe", token="x")
+    while True:
+        writer.write(garbage)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await reader.readexactly(length)
+
+
 async def attack(kind: str, port: int, number: int, up: asyncio.Semaphore) -> None:
-    act = {"slow": slow, "headers": headers, "tokens": tokens}[kind]
+    act = {"slow": slow, "headers": headers, "tokens": tokens, "hammer": hammer}[kind]
     source = f"127.0.0.{2 + number // PER_ADDRESS}"
     first = True
     while True:

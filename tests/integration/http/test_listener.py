@@ -321,6 +321,60 @@ def test_beyond_those_told_so_a_connection_is_closed_without_a_word() -> None:
         assert service.connect().ended()
 
 
+SLOW_STRANGERS = replace(SHORT, strangers_per_s=10.0, per_address=4, keep_alive_s=5)
+STRANGER = head("GET", "/v1/runs", token="garbage")
+
+
+def test_strangers_wait_for_their_turn_and_a_caller_from_there_does_not() -> None:
+    with running(SLOW_STRANGERS) as service:
+        caller = service.connect()
+        assert caller.send(with_body(RUN)).answer().status == 200
+        stranger, started = service.connect(), time.monotonic()
+        stranger.send(STRANGER * 12)
+        times = []
+        for _ in range(12):
+            assert stranger.answer().status == 401
+            times.append(time.monotonic() - started)
+            at = time.monotonic()
+            assert caller.send(with_body(RUN)).answer().status == 200
+            assert time.monotonic() - at < 0.5
+        assert times[3] < 0.4, "the first are answered at once"
+        assert times[-1] > 0.7
+        other = time.monotonic()
+        assert service.connect("127.0.0.2").send(head("GET", "/healthz")).answer().status == 200
+        assert time.monotonic() - other < 0.4
+
+
+def test_a_new_connection_does_not_let_a_stranger_jump_the_queue() -> None:
+    with running(SLOW_STRANGERS) as service:
+        started = time.monotonic()
+        for _ in range(12):
+            wire = service.connect()
+            assert wire.send(STRANGER).answer().status == 401
+            wire.close()
+        assert time.monotonic() - started > 0.7
+
+
+def test_a_header_that_waits_for_its_turn_is_not_late_and_its_bytes_are_kept() -> None:
+    with running(replace(SLOW_STRANGERS, strangers_per_s=1.0, head_s=0.3)) as service:
+        wire = service.connect().send(STRANGER * 6)
+        assert [wire.answer().status for _ in range(6)] == [401] * 6
+        body = with_body(RUN)
+        wire.send(body[:40])
+        time.sleep(0.1)
+        wire.send(body[40:])
+        assert wire.answer().status == 200
+
+
+def test_one_that_goes_while_it_waits_leaves_nothing() -> None:
+    with running(replace(SLOW_STRANGERS, strangers_per_s=1.0)) as service:
+        wires = [service.connect().send(STRANGER * 3) for _ in range(4)]
+        until(lambda: len(service.server.server_state.connections) == 4)
+        for wire in wires:
+            wire.close()
+        until(lambda: not service.server.server_state.connections, 15)
+
+
 def test_a_crowded_listener_ends_connections_with_their_answer() -> None:
     with running(replace(SHORT, head_s=5)) as service:
         assert service.ask(head("GET", "/healthz")).header("connection") is None
