@@ -79,7 +79,8 @@ def test_no_answer_and_no_log_line_repeats_what_was_sent(
     wire.close()
     assert (answer.status, answer.problem["status"]) == (status, status)
     check(answer, service)
-    assert ("not_dispatched" in answer.problem) == (status != 500)
+    unfinished = b"\r\n\r\n" not in request_  # it may have been about to bring a key
+    assert ("not_dispatched" in answer.problem) == (status != 500 and not (unfinished and status == 408))
 
 
 HEADERS = [
