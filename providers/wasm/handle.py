@@ -92,8 +92,8 @@ class Course:
         return True
 
     def output(self, pieces: Iterable[Piece]) -> bool:
-        """Count and keep the output of one frame, stdout before stderr; whether it was a flood."""
-        for number, data in _joined(list(pieces)):
+        """Count and keep the output of one frame; whether it was a flood."""
+        for number, data in pieces:
             stream = _STREAMS[number]
             if kept := self._meter.take(stream, data):
                 self._put(Out(stream, kept))
@@ -126,13 +126,6 @@ class Course:
         self._steps.append(step)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    """At most one piece of each stream, in their order, however many there were."""
-    if len(pieces) <= 1:
-        return pieces
-    return [(each, b"".join(data for number, data in pieces if number == each)) for each in _STREAMS]
 
 
 class Runner:

@@ -4,7 +4,7 @@
                      WATCH  the same, for a run whose output is wanted while it runs
                      CANCEL nothing: end that run; without meaning when it is over
     runner -> host   HELLO  JSON: what it found of its own confinement
-                     OUT    pieces: u8 stream (1, 2) | u32 length, not 0 | bytes, …
+                     OUT    pieces, at most one of each stream, in order: u8 stream (1, 2) | u32 length, not 0 | bytes
                      END    u8 ending | u8 exit code | u8 flags (1 stdout cut, 2 stderr cut) | pieces
 
 Small outputs come inside END, so a short run is one frame there and one back. No JSON and no objects on that path. Pure.
@@ -54,20 +54,28 @@ def frame(kind: Kind, number: int, payload: bytes) -> bytes:
 
 
 def pieces_bytes(pieces: list[Piece]) -> bytes:
-    """Pieces of output as part of a payload."""
-    return b"".join(PIECE.pack(stream, len(data)) + data for stream, data in pieces)
+    """Pieces of output as part of a payload: however many there are, one of each stream."""
+    return b"".join(PIECE.pack(stream, len(data)) + data for stream, data in _joined(pieces))
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    if len(pieces) <= 1:
+        return pieces
+    of_each = [(stream, b"".join(data for number, data in pieces if number == stream)) for stream in (1, 2)]
+    return [piece for piece in of_each if piece[1]]
 
 
 def pieces_of(payload: memoryview) -> Iterator[Piece]:
     """The pieces in a payload. Raises ProtocolError."""
-    at = 0
+    at = last = 0
     while at < len(payload):
         if at + PIECE.size > len(payload):
             raise ProtocolError("piece")
         stream, length = PIECE.unpack_from(payload, at)
         at += PIECE.size
-        if stream not in {1, 2} or not length or at + length > len(payload):
+        if not last < stream <= 2 or not length or at + length > len(payload):  # noqa: PLR2004  # there are two
             raise ProtocolError("piece")
+        last = stream
         yield stream, bytes(payload[at : at + length])
         at += length
 

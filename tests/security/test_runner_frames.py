@@ -112,6 +112,8 @@ LIES = {
     "half a piece": frame(Kind.OUT, RUN, b"\x01\x00" * LEAST_OUT),
     "an empty frame of output": frame(Kind.OUT, RUN, b""),
     "a tiny frame of output": frame(Kind.OUT, RUN, GOOD),
+    "a frame of very many pieces": frame(Kind.OUT, RUN, pieces_bytes([(1, b"x")]) * (LEAST_OUT // 2)),
+    "an end with very many pieces": end(pieces=pieces_bytes([(2, b"x")]) * 8_000),
     "empty pieces of output": frame(Kind.OUT, RUN, struct.pack(">BI", 1, 0) * LEAST_OUT),
 }
 

@@ -44,8 +44,17 @@ def test_a_whole_frame_over_the_bound_is_refused_too() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=50)), max_size=8))
-def test_pieces_survive(pieces: list[tuple[int, bytes]]) -> None:
-    assert list(pieces_of(memoryview(pieces_bytes(pieces)))) == pieces
+def test_pieces_survive_as_one_of_each_stream(pieces: list[tuple[int, bytes]]) -> None:
+    got = list(pieces_of(memoryview(pieces_bytes(pieces))))
+    streams = {stream: b"".join(data for each, data in pieces if each == stream) for stream in (1, 2)}
+    assert got == [(stream, data) for stream, data in streams.items() if data]
+
+
+@pytest.mark.parametrize("order", [(1, 1), (2, 2), (2, 1), (1, 2, 1)])
+def test_more_than_one_piece_of_a_stream_is_no_frame_of_ours(order: tuple[int, ...]) -> None:
+    payload = b"".join(pieces_bytes([(stream, b"x")]) for stream in order)
+    with pytest.raises(ProtocolError):
+        list(pieces_of(memoryview(payload)))
 
 
 @given(st.binary(max_size=100))
