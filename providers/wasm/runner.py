@@ -37,6 +37,8 @@ _STANDARD: Final = (0, 1, 2)
 _ORDERS: Final = frozenset({int(Kind.RUN), int(Kind.WATCH)})
 _SEED_BYTES: Final = 8
 _CHUNK: Final = 32 * 1024
+NICE: Final = 10
+"""How far a runner stands back for the service, whose answers others wait for."""
 _RLIMITS: Final = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16))
 _CAPABILITY_VERSION: Final = 0x20080522
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -71,6 +73,7 @@ def _confine(parent: int, *, dumpable: bool) -> None:
         raise ProcessLookupError
     set_dumpable(dumpable)
     _drop_capabilities()
+    os.nice(NICE)
     for which, most in _RLIMITS:
         resource.setrlimit(which, (most, most))
 

@@ -16,6 +16,7 @@ from app.dispatch.supervisor import ProviderSupervisor, spawn
 from plimsoll.contract.worker import Fact
 from providers.wasm import seccomp
 from providers.wasm.evidence import DESCRIPTORS
+from providers.wasm.runner import NICE
 from tests.support.runs import alive, children, descriptors, environment, memory_holds, run
 
 pytestmark = [
@@ -118,6 +119,7 @@ async def test_a_runner_is_filtered_unprivileged_and_bounded(supervisor: Provide
         assert {seen[name].strip("0") for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {""}
         for name in ("Max core file size", "Max file size", "Max processes"):
             assert limit(pid, name) == ["0", "0"]
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         assert threads_filtered(pid) == {"2"}
 
 

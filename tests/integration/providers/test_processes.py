@@ -62,8 +62,8 @@ async def test_nothing_is_left_after_the_end(subject: Subject, place: Path) -> N
             await reserved(supervisor.worker, wanted), job(wanted, subject.endless)
         )
         await anext(events)
+        await eventually(lambda: all(alive(pid) for pid in family(supervisor.pid)))
         processes = family(supervisor.pid)
-        assert all(alive(pid) for pid in processes)
     await eventually(lambda: not any(alive(pid) for pid in processes), within_s=2)
     with pytest.raises(WorkerLost):
         await anext(events)
