@@ -139,6 +139,10 @@ class Runner:
         self.idle_since = 0.0
         self.seen: tuple[Observation, ...] = ()
         """What its confinement looked like before it was used."""
+        self.private_bytes = 0
+        """Its memory then."""
+        self.rest_cpu_ns = 0
+        """Processor time it had used when its latest run was over."""
         self.state = State.STARTING
         self.course: Course | None = None
         self._loop = asyncio.get_running_loop()

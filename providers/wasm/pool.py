@@ -4,6 +4,7 @@
 - two never-used runners a processor are kept; beyond them they are forked on demand (3 ms), and there are always enough,
   because the host never runs more than its slots at once
 - an idle runner of a tenant is let go after ten seconds, or when its place is needed, or after a thousand runs
+- a runner that goes on computing after its run, or keeps the memory, is ended within a second and gets no other run
 - a runner that does not report a whole confinement is never used, and that is said at once; one that died proves nothing
 - when one new runner after the other dies, that is said too: nothing can be proven then, and forking on would help nobody
 """
@@ -15,11 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from providers.seam import NotStarted
+from providers.wasm import rest
 from providers.wasm.forks import ForkFailed, ForkServer
 from providers.wasm.handle import Runner, RunnerGone, State
 
 RUNS_EACH: Final = 1_000
 IDLE_S: Final = 10.0
+LOOK_S: Final = 1.0
+"""How far apart the looks at idle runners are."""
 _HELLO_S: Final = 5.0
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.2
@@ -74,6 +78,7 @@ class Pool:
         self._idle: list[Runner] = []
         """Idle runners with a tenant, longest idle first."""
         self._wanted = asyncio.Event()
+        self._next_look = 0.0
         self._keeper: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -128,13 +133,17 @@ class Pool:
             runner.kill("retired")
             return
         runner.idle_since = asyncio.get_running_loop().time()
+        runner.rest_cpu_ns = rest.cpu_ns(runner.pid)
         self._idle.append(runner)
 
     def _of(self, tenant: str) -> Runner | None:
         """The runner of this tenant that ran last: its pages are warm."""
         for at in range(len(self._idle) - 1, -1, -1):
-            if self._idle[at].tenant == tenant:
+            if self._idle[at].tenant != tenant:
+                continue
+            if _rests(self._idle[at]):
                 return self._idle.pop(at)
+            self._idle[at].kill("restless")
         return None
 
     def _make_room(self) -> None:
@@ -176,6 +185,7 @@ class Pool:
         async with asyncio.timeout(_HELLO_S):
             report = await runner.hello()
         fault = self._check(runner, report)
+        runner.private_bytes = rest.private_bytes(runner.pid)
         if not runner.is_alive():
             raise RunnerGone
         if fault is not None:
@@ -204,7 +214,7 @@ class Pool:
         """Fork spares when some were taken, let idle ones go when they are old. Slower and slower while they die."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._idle_s / 4):
+                async with asyncio.timeout(min(LOOK_S, self._idle_s / 4)):
                     await self._wanted.wait()
             self._wanted.clear()
             self._trim()
@@ -223,6 +233,21 @@ class Pool:
 
     def _trim(self) -> None:
         self._ending = {runner for runner in self._ending if not runner.ended.is_set()}
-        old = asyncio.get_running_loop().time() - self._idle_s
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_S / 2
+            for runner in [each for each in self._idle if not (_rests(each) and _is_small(each))]:
+                runner.kill("restless")
+        old = now - self._idle_s
         while self._idle and self._idle[0].idle_since < old:
             self._idle[0].kill("idle")
+
+
+def _rests(runner: Runner) -> bool:
+    """Whether it stopped computing when its run was over."""
+    return rest.cpu_ns(runner.pid) - runner.rest_cpu_ns <= rest.CPU_NS
+
+
+def _is_small(runner: Runner) -> bool:
+    """Whether it has given the memory of its run back."""
+    return rest.private_bytes(runner.pid) - runner.private_bytes <= rest.MEMORY_BYTES

@@ -37,21 +37,39 @@ _STANDARD: Final = (0, 1, 2)
 _ORDERS: Final = frozenset({int(Kind.RUN), int(Kind.WATCH)})
 _SEED_BYTES: Final = 8
 _CHUNK: Final = 32 * 1024
+_MIB: Final = 1 << 20
+_RLIMITS: Final = (
+    (resource.RLIMIT_CORE, 0),
+    (resource.RLIMIT_FSIZE, 0),
+    (resource.RLIMIT_NOFILE, 16),
+    (resource.RLIMIT_STACK, 8 * _MIB),
+)
+_BESIDE_GUEST_BYTES: Final = 128 * _MIB
+"""What a runner may have of writable memory beside its guest's and what it got from the fork server. It takes 35 MiB, of which
+32 are its threads' stacks and mostly untouched."""
 NICE: Final = 10
 """How far a runner stands back for the service, whose answers others wait for."""
-_RLIMITS: Final = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 16))
 _CAPABILITY_VERSION: Final = 0x20080522
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def become(
-    sock: socket.socket, engine: Engine, *, parent: int, keep: Collection[int], dumpable: bool
+    sock: socket.socket,
+    engine: Engine,
+    *,
+    parent: int,
+    keep: Collection[int],
+    memory_bytes: int,
+    dumpable: bool,
 ) -> None:
-    """Be a runner until the end of this process. `keep` are descriptors that the engine maps memory from."""
+    """Be a runner until the end of this process. `keep` are descriptors that the engine maps memory from.
+
+    `memory_bytes` is the most that a guest can have.
+    """
     status = 1
     try:
         _only(sock.fileno(), keep)
-        _confine(parent, dumpable=dumpable)
+        _confine(parent, memory_bytes, dumpable=dumpable)
         _serve(sock, engine)
         status = 0
     finally:
@@ -66,7 +84,7 @@ def _only(own: int, keep: Collection[int]) -> None:
     descriptors.close_all_but({*_STANDARD, own, *keep})
 
 
-def _confine(parent: int, *, dumpable: bool) -> None:
+def _confine(parent: int, memory_bytes: int, *, dumpable: bool) -> None:
     """All that can be given up before threads exist. The environment is empty since the process was exec'd."""
     die_with_parent()
     if os.getppid() != parent:
@@ -74,8 +92,17 @@ def _confine(parent: int, *, dumpable: bool) -> None:
     set_dumpable(dumpable)
     _drop_capabilities()
     os.nice(NICE)
-    for which, most in _RLIMITS:
-        resource.setrlimit(which, (most, most))
+    data_bytes = _data_bytes() + memory_bytes + _BESIDE_GUEST_BYTES
+    for which, most in (*_RLIMITS, (resource.RLIMIT_DATA, data_bytes)):
+        _, hard = resource.getrlimit(which)
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (least, least))
+
+
+def _data_bytes() -> int:
+    """Writable memory that this process has already."""
+    with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123  # no more imports than needed
+        return int(statm.read().split()[5]) * resource.getpagesize()
 
 
 def _drop_capabilities() -> None:

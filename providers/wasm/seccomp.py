@@ -1,8 +1,9 @@
 """The system calls a runner may still make, as a filter that the kernel enforces on all its threads (S2).
 
 An allow list: everything else answers EPERM, so a hostile guest that took over its runner finds no files, no sockets, no
-processes, no new code. The rules with arguments: no mapping becomes executable (the guest's code is there before), and no
-advice of the privileged kind. A call under another architecture's numbers kills the process.
+processes, no new code. The rules with arguments: no mapping becomes executable (the guest's code is there before), none is
+shared or grows by itself (RLIMIT_DATA, which bounds a runner's memory, does not count those), and no advice of the privileged
+kind. A call under another architecture's numbers kills the process.
 
 Pure but for `install`: the program is bytes, the same for every runner, and their SHA-256 is the provider's policy.
 """
@@ -19,9 +20,11 @@ from typing import Any, ClassVar, Final
 
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _DENY = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
-_NUMBER, _ARCH, _THIRD_ARGUMENT = 0, 4, 16 + 2 * 8  # low half: both machines are little-endian
+_NUMBER, _ARCH = 0, 4
+_THIRD_ARGUMENT, _FOURTH_ARGUMENT = 16 + 2 * 8, 16 + 3 * 8  # low halves: both machines are little-endian
 _X32_BIT: Final = 0x40000000
 _PROT_EXEC: Final = 4
+_UNCOUNTED_MAPS: Final = 0x01 | 0x100  # MAP_SHARED (and with it MAP_SHARED_VALIDATE), MAP_GROWSDOWN
 _MADV_HWPOISON: Final = 100  # from here on, advice that takes a page from the whole machine
 
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -96,21 +99,21 @@ def program(machine: str) -> bytes:
         steps += [_step(_JGE, _X32_BIT, no=1), _step(_RET, _DENY)]
     for name in ALLOWED:
         steps += [_step(_JEQ, known.calls[name], no=1), _step(_RET, _ALLOW)]
-    for name in ("mmap", "mprotect"):
-        steps += _unless(known.calls[name], _JSET, _PROT_EXEC)
-    steps += _unless(known.calls["madvise"], _JGE, _MADV_HWPOISON)
+    executable, uncounted = (_THIRD_ARGUMENT, _JSET, _PROT_EXEC), (_FOURTH_ARGUMENT, _JSET, _UNCOUNTED_MAPS)
+    steps += _unless(known.calls["mmap"], executable, uncounted)
+    steps += _unless(known.calls["mprotect"], executable)
+    steps += _unless(known.calls["madvise"], (_THIRD_ARGUMENT, _JGE, _MADV_HWPOISON))
     return b"".join([*steps, _step(_RET, _DENY)])
 
 
-def _unless(number: int, test: int, value: int) -> list[bytes]:
-    """Allow one call unless its third argument passes the test."""
-    return [
-        _step(_JEQ, number, no=4),
-        _step(_LD, _THIRD_ARGUMENT),
-        _step(test, value, no=1),
-        _step(_RET, _DENY),
-        _step(_RET, _ALLOW),
+def _unless(number: int, *tests: tuple[int, int, int]) -> list[bytes]:
+    """Allow one call unless an argument passes a test: (where it is, how it is compared, with what)."""
+    denials = [
+        step
+        for place, test, value in tests
+        for step in (_step(_LD, place), _step(test, value, no=1), _step(_RET, _DENY))
     ]
+    return [_step(_JEQ, number, no=len(denials) + 1), *denials, _step(_RET, _ALLOW)]
 
 
 def policy(machine: str) -> str:
@@ -169,15 +172,24 @@ def probes(machine: str) -> dict[str, str]:
         "prlimit64": (0, 7, None, None),
         "mmap": (None, page, 1 | _PROT_EXEC, 0x22, -1, 0),
         "mprotect": (None, 0, _PROT_EXEC),
+        "mmap_shared": (None, page, 1, 0x21, -1, 0),
+        "mmap_growing": (None, page, 1, 0x122, -1, 0),
     }
-    return {name: _attempt(calls[name], arguments) for name, arguments in attempts.items()}
+    return {name: _attempt(calls[call_of(name)], arguments) for name, arguments in attempts.items()}
+
+
+def call_of(probe: str) -> str:
+    """The call that a probe tries."""
+    return "mmap" if probe.startswith("mmap_") else probe
 
 
 PROBES: Final = (
     "openat", "socket", "connect", "execve", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_open", "kill", "tgkill",
     "clone", "clone3", "unshare", "memfd_create", "io_uring_setup", "prctl", "prlimit64", "mmap", "mprotect",
+    "mmap_shared", "mmap_growing",
 )  # fmt: skip
-"""The names of all probes; each must answer EPERM. `mmap` and `mprotect` ask for executable memory."""
+"""The names of all probes; each must answer EPERM. `mmap` and `mprotect` ask for executable memory, the last two for
+memory that no limit counts."""
 
 
 def _attempt(number: int, arguments: tuple[object, ...]) -> str:

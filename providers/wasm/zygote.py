@@ -108,7 +108,14 @@ def _fork(control: socket.socket, engine: Any, keep: frozenset[int], settings: Z
                 pid = os.fork()
                 if pid == 0:
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    become(theirs, engine, parent=me, keep=keep, dumpable=settings.dumpable)
+                    become(
+                        theirs,
+                        engine,
+                        parent=me,
+                        keep=keep,
+                        memory_bytes=settings.memory_mb << 20,
+                        dumpable=settings.dumpable,
+                    )
                 pidfd = os.pidfd_open(pid)
                 try:
                     socket.send_fds(control, [json.dumps({"pid": pid}).encode()], [ours.fileno(), pidfd])

@@ -119,6 +119,8 @@ async def test_a_runner_is_filtered_unprivileged_and_bounded(supervisor: Provide
         assert {seen[name].strip("0") for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {""}
         for name in ("Max core file size", "Max file size", "Max processes"):
             assert limit(pid, name) == ["0", "0"]
+        assert int(limit(pid, "Max data size")[1]) <= (64 + 192) << 20
+        assert int(limit(pid, "Max stack size")[1]) <= 8 << 20
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         assert threads_filtered(pid) == {"2"}
 

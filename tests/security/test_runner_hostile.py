@@ -1,6 +1,7 @@
 """S11, S12: programs that attack their limits, and runners that are stopped, killed or shared. Others are never harmed."""
 
 import asyncio
+import mmap
 import os
 import signal
 import time
@@ -12,9 +13,9 @@ import pytest
 
 from plimsoll.contract.tiers import Tier
 from providers.seam import Break, Finish
-from providers.wasm import handle
+from providers.wasm import handle, protocol, rest, zygote
 from providers.wasm.handle import KILL_GRACE_S, Runner
-from providers.wasm.pool import DEATHS, Unconfined
+from providers.wasm.pool import DEATHS, LOOK_S, Unconfined
 from providers.wasm.provider import WasmProvider
 from tests.support.wasm_in_process import InProcess, opened, unopened
 
@@ -321,3 +322,114 @@ async def test_when_every_new_runner_dies_that_is_said_and_no_storm_of_forks_com
     await asyncio.sleep(3)
     assert "runners_die" in wasm.dropped
     assert deaths.done < 4 * DEATHS
+
+
+# --- runners that somebody took over --------------------------------------------------------------------------------------
+
+HELD: list[mmap.mmap] = []
+FLAGS = {"private": mmap.MAP_PRIVATE, "shared": mmap.MAP_SHARED, "growing": mmap.MAP_PRIVATE | 0x100}
+
+
+def _eat(kind: str) -> bytes:
+    """As much memory as there is to be had, and kept; how many MiB that was."""
+    try:
+        while len(HELD) < 128:
+            HELD.append(mmap.mmap(-1, 8 << 20, flags=mmap.MAP_ANONYMOUS | FLAGS[kind]))
+            for at in range(0, 8 << 20, mmap.PAGESIZE):
+                HELD[-1][at] = 1
+    except OSError:
+        pass
+    return str(8 * len(HELD)).encode()
+
+
+def taken_over(load: Any) -> Any:
+    """The fork server's loader, after which a program that begins with `//` is done by the runner itself, outside any VM."""
+
+    def loaded(settings: zygote.ZygoteSettings) -> Any:
+        from providers.wasm import runner  # noqa: PLC0415  # not in the host's process
+
+        answer, honest = load(settings), runner._run
+
+        def run(sock: Any, *order: Any) -> bytes:
+            number, payload = order[-2:]
+            word, _, kind = payload[protocol.RUN.size :].decode().partition(":")
+            said = _eat(kind) if word == "//eat" else b"spun"
+            end = protocol.frame(
+                protocol.Kind.END, number, protocol.END.pack(0, 0, 0) + protocol.pieces_bytes([(1, said)])
+            )
+            if not word.startswith("//"):
+                return honest(sock, *order)
+            if word == "//spin":
+                sock.sendall(end)
+                while True:
+                    pass
+            return end
+
+        vars(runner)["_run"] = run
+        return answer
+
+    return loaded
+
+
+@pytest.fixture
+async def hostile(hostile_forked: WasmProvider) -> AsyncIterator[InProcess]:
+    async with opened(hostile_forked) as each:
+        assert each.findings.tier is Tier.PROCESS
+        yield each
+
+
+@pytest.fixture
+def hostile_forked(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> WasmProvider:
+    monkeypatch.setattr(zygote, "_load", taken_over(zygote._load))
+    return unopened(cache_dir)
+
+
+@pytest.mark.parametrize(("kind", "most_mib"), [("private", 64 + 128), ("shared", 0), ("growing", 0)])
+async def test_a_runner_that_was_taken_over_has_a_memory_cap_of_its_own_and_keeps_nothing_after_its_end(
+    hostile: InProcess, kind: str, most_mib: int
+) -> None:
+    steps = await hostile.run(f"//eat:{kind}", tenant=A, timeout_ms=20_000)
+    assert int(steps.stdout) <= most_mib
+    assert (int(steps.stdout) > 64) is (kind == "private")
+    await asyncio.sleep(2 * LOOK_S)
+    left = [each for each in hostile.pool.runners if each.tenant == A]
+    assert all(rest.private_bytes(each.pid) - each.private_bytes < 16 << 20 for each in left)
+    assert (len(left) == 0) is (kind == "private")
+    assert (await hostile.run("console.log(1)", tenant=A)).stdout == b"1\n"
+
+
+async def test_a_runner_that_goes_on_after_its_end_is_gone_within_a_second_and_gets_no_other_run(
+    hostile: InProcess,
+) -> None:
+    assert (await hostile.run("//spin", tenant=A)).stdout == b"spun"
+    assert (await hostile.run("//spin", tenant=B)).stdout == b"spun"
+    runners = [hostile.runner_of(tenant) for tenant in (A, B)]
+    while rest.cpu_ns(runners[0].pid) - runners[0].rest_cpu_ns <= rest.CPU_NS:
+        await asyncio.sleep(0.01)
+    assert (await hostile.run("console.log(1)", tenant=A)).stdout == b"1\n"
+    async with asyncio.timeout(LOOK_S + SLACK_S):
+        for runner in runners:
+            await runner.ended.wait()
+
+
+async def test_an_honest_runner_is_left_alone_after_runs_that_took_all_they_could(wasm: InProcess) -> None:
+    await wasm.run("console.log(1)")
+    runner = wasm.runner_of(A)
+    for code in (*MEMORY, *LOOPS[:2], "for (;;) console.log('x'.repeat(1000))"):
+        await wasm.run(code, timeout_ms=5_000 if code in MEMORY else 200)
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(2 * LOOK_S)
+    assert wasm.runner_of(A) is runner
+
+
+@pytest.fixture
+def roomy(cache_dir: Path) -> WasmProvider:
+    return unopened(cache_dir, memory_mb=256)
+
+
+async def test_the_cap_of_the_process_leaves_a_program_all_of_its_own(roomy: WasmProvider) -> None:
+    fill = "const all = []; try { for (;;) all.push(new Uint8Array(1 << 20).fill(1)) } catch {} "
+    async with opened(roomy) as wasm:
+        for _ in range(3):
+            steps = await wasm.run(fill + "console.log(all.length)", timeout_ms=20_000)
+            assert int(steps.stdout) >= 124

@@ -11,9 +11,9 @@ ALLOW, DENY, KILL = 0x7FFF0000, 0x00050001, 0x80000000
 MACHINE_NAMES = sorted(MACHINES)
 
 
-def decide(code: bytes, *, arch: int, number: int, third: int = 0) -> int:
+def decide(code: bytes, *, arch: int, number: int, third: int = 0, fourth: int = 0) -> int:
     """What the kernel would answer to one system call."""
-    data = struct.pack("<IIQ6Q", number, arch, 0, 0, 0, third, 0, 0, 0)
+    data = struct.pack("<IIQ6Q", number, arch, 0, 0, 0, third, fourth, 0, 0)
     steps = list(struct.iter_unpack("<HBBI", code))
     at, accumulator = 0, 0
     while True:
@@ -33,8 +33,10 @@ def machine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def ask(machine: str, number: int, third: int = 0) -> int:
-    return decide(seccomp.program(machine), arch=MACHINES[machine].arch, number=number, third=third)
+def ask(machine: str, number: int, third: int = 0, fourth: int = 0) -> int:
+    return decide(
+        seccomp.program(machine), arch=MACHINES[machine].arch, number=number, third=third, fourth=fourth
+    )
 
 
 def test_what_a_runner_needs_is_allowed(machine: str) -> None:
@@ -56,6 +58,17 @@ def test_memory_may_be_mapped_but_never_made_executable(machine: str, name: str)
     assert ask(machine, number, 0x1_0000_0003) == ALLOW  # the kernel takes the low half
 
 
+def test_no_memory_is_mapped_that_the_limit_does_not_count(machine: str) -> None:
+    number = MACHINES[machine].calls["mmap"]
+    private, shared, validated, grows, anonymous, fixed, stack = 0x02, 0x01, 0x03, 0x100, 0x20, 0x10, 0x20000
+    for extra in (0, anonymous, fixed, anonymous | stack):
+        assert ask(machine, number, 3, private | extra) == ALLOW
+        for kind in (shared, validated, private | grows):
+            assert ask(machine, number, 3, kind | extra) == DENY
+            assert ask(machine, number, 0, kind | extra | 1 << 32) == DENY
+    assert ask(machine, MACHINES[machine].calls["mprotect"], 3, shared) == ALLOW  # it has no fourth argument
+
+
 def test_only_ordinary_advice_about_memory_is_allowed(machine: str) -> None:
     number = MACHINES[machine].calls["madvise"]
     assert ask(machine, number, 4) == ALLOW
@@ -73,8 +86,10 @@ def test_the_x32_numbers_are_denied() -> None:
 
 def test_every_probe_is_of_something_denied(machine: str) -> None:
     third = {"mmap": 5, "mprotect": 4}
+    fourth = {"mmap_shared": 0x21, "mmap_growing": 0x122}
     for name in PROBES:
-        assert ask(machine, MACHINES[machine].calls[name], third.get(name, 0)) == DENY
+        number = MACHINES[machine].calls[seccomp.call_of(name)]
+        assert ask(machine, number, third.get(name, 0), fourth.get(name, 0)) == DENY
 
 
 def test_a_machine_we_do_not_know_has_no_filter() -> None:
