@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from app.dispatch.supervisor import ProviderSupervisor, spawn
-from plimsoll.contract.worker import Accepted, Ended, Out, TicketRefused
+from plimsoll.contract.worker import Accepted, Broken, Ended, Out, TicketRefused
 from tests.support.runs import alive, family, job, reserved, run, spec
 
 pytestmark = [
@@ -21,7 +21,7 @@ pytestmark = [
 CAP = 65_536
 SLOTS = 8
 README = "console.log(1);for(;;);"
-PRINTED_S = 0.5
+PRINTED_S = 2.0
 """By then every program here has printed all it will print, and only loops."""
 SIZES = (0, 2, 100, 10_000, 60_000, 65_536, 65_537, 90_000, 300_000)
 
@@ -47,16 +47,17 @@ class Heard:
     ended: Ended | None = None
     stdout: bytes = b""
     stderr: bytes = b""
+    broken: str = ""
 
     @property
     def kept(self) -> tuple[bytes, bytes, bool, bool]:
         """All that must not depend on how the run was ended."""
-        assert self.ended
+        assert self.ended, self.broken
         return self.stdout, self.stderr, self.ended.stdout_truncated, self.ended.stderr_truncated
 
     @property
     def why(self) -> tuple[int, bool, bool]:
-        assert self.ended
+        assert self.ended, self.broken
         return self.ended.exit_code, self.ended.timed_out, self.ended.cancelled
 
 
@@ -87,6 +88,8 @@ async def hear(
                 heard.stderr += data
             case Ended():
                 heard.ended = event
+            case Broken(cause=cause):
+                heard.broken = cause
             case _:
                 pass
     if asking:
