@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from app.dispatch.admission import UNAVAILABLE
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.killpoints import KillPoint, Reached
-from app.dispatch.outcome import Finished, Heard, audit_row, finished, finished_row
+from app.dispatch.outcome import Finished, Heard, audit_row, finished, finished_row, may_have_run
 from app.dispatch.settler import Settler
 from app.log import event, logger
 from app.store.values import (
@@ -283,8 +283,7 @@ class Attempt:
     # 5 -----------------------------------------------------------------------------------------------------------
     async def _may_have_run(self, cause: str, *, settled: bool = True) -> Refused:
         await self._write_or_later(State.MAY_HAVE_RUN, cause, settled=settled)
-        detail = "The run was started and its end is not known; it may have run."
-        return Refused(Refusal(Code.MAY_HAVE_RUN, detail, run_id=self.row.id))
+        return Refused(may_have_run(self.row.id))
 
     async def _not_dispatched(self, refusal: Refusal) -> Refused:
         reason = refusal.reason or Reason.ENVIRONMENT

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from app.dispatch.attempt import Cancel, Render
 from app.dispatch.dispatcher import Dispatcher, Live, Wish
+from app.dispatch.outcome import may_have_run
 from app.identity import Caller, Scope
 from app.store.values import Keep, KeptRun, Key, KeyTaken, State, StoredRun, StoreError
 from plimsoll.contract.encoding import Digest
@@ -99,12 +100,6 @@ def verdict(found: KeptRun | None, mine: str) -> Again | Stored | Pending | Refu
     if run.state is State.MAY_HAVE_RUN and run.settled:
         return may_have_run(run.id)
     return Pending(run)
-
-
-def may_have_run(run_id: str) -> Refusal:
-    """The answer to a run whose end is not known."""
-    detail = "The run was started and its end is not known; it may have run."
-    return Refusal(Code.MAY_HAVE_RUN, detail, run_id=run_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from app.store.values import AuditRow, FinishedRun, StartingRun
 from plimsoll.contract.record import RunRecord
+from plimsoll.contract.refusals import Code, Refusal
 from plimsoll.contract.requests import Cell, JavaScript, Module, Project, Python, RunRequest
 from plimsoll.contract.results import ScriptResult
 from plimsoll.contract.tiers import Tier
@@ -153,3 +154,9 @@ def payload_bytes(request: RunRequest) -> int:
             return sum(len(file.content) for file in files) + sum(len(step.encode()) for step in steps)
         case Module(rows=rows):
             return 8 * sum(len(row) for row in rows)
+
+
+def may_have_run(run_id: str) -> Refusal:
+    """The answer to a run whose end is not known."""
+    detail = "The run was started and its end is not known; it may have run."
+    return Refusal(Code.MAY_HAVE_RUN, detail, run_id=run_id)
