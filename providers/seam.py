@@ -10,11 +10,17 @@ from typing import Any, Final, Literal, Protocol
 
 from plimsoll.contract.bounds import OUTPUT_FLOOD_FACTOR
 from plimsoll.contract.requests import Kind, Payload
+from plimsoll.contract.results import Artifact, Outcome
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Environment, Out, Resources
+from plimsoll.contract.worker import Environment, Out, Resources, StepEnded
 
-CEILINGS: Final[Mapping[str, Tier]] = {"wasm": Tier.PROCESS}
+CEILINGS: Final[Mapping[str, Tier]] = {"wasm": Tier.PROCESS, "docker": Tier.KERNEL}
 """The most a kind of provider can ever claim, whatever it observes. Any other kind: `process`."""
+
+
+def kind_of(provider: str) -> str:
+    """The kind of a provider from its name, an entry of SANDBOX_PROVIDER: `docker@runsc` is a `docker`."""
+    return provider.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +36,15 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """One look at the wall. `faults` are the codes of required facts that are missing: with any, nothing is served."""
+    """One look at the wall. `faults` are the codes of required facts that are missing: with any, nothing is served.
+
+    `shortfalls` are the codes of what a stronger tier would have needed; they say why the tier is not that one.
+    """
 
     tier: Tier
     observations: tuple[Observation, ...] = ()
     faults: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The run's end, decided on the host side except for the guest's own exit code."""
+    """The run's end, decided on the host side except for the guest's own exit code. The last three fields are a project's."""
 
     exit_code: int
     timed_out: bool = False
@@ -70,6 +80,9 @@ class Finish:
     cancelled: bool = False
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    outcome: Outcome = Outcome.UNSPECIFIED
+    outcome_detail: str = ""
+    artifacts_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,7 @@ class Break:
     cause: str
 
 
-Step = Begun | Out | Finish | Break
+Step = Begun | Out | StepEnded | Artifact | Finish | Break
 
 
 class NotStarted(Exception):
@@ -129,7 +142,10 @@ class Provider(Protocol):
         ...
 
     def run(self, order: Order) -> AsyncIterator[Step]:
-        """`Begun`, any `Out`, then one `Finish` or `Break`. Raises NotStarted instead of `Begun`."""
+        """`Begun`, any `Out`, then one `Finish` or `Break`. Raises NotStarted instead of `Begun`.
+
+        A project's `Out` come before the `StepEnded` of their step, its `Artifact`s after the last.
+        """
         ...
 
     def cancel(self, run_id: str) -> None:

@@ -21,8 +21,10 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from app.dispatch.channel import Channel, ChannelFull
-from plimsoll.contract import codec, frames
+from plimsoll.contract import bounds, codec, frames
 from plimsoll.contract.refusals import Refusal
+from plimsoll.contract.requests import Project
+from plimsoll.contract.results import Artifact
 from plimsoll.contract.worker import (
     Accepted,
     Broken,
@@ -33,6 +35,7 @@ from plimsoll.contract.worker import (
     Out,
     RunState,
     Spec,
+    StepEnded,
     Ticket,
     TicketRefused,
     WorkerInfo,
@@ -45,6 +48,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "state": RunState,
     "info": WorkerInfo,
     "accepted": Accepted,
+    "step_ended": StepEnded,
     "ended": Ended,
     "broken": Broken,
 }
@@ -59,7 +63,9 @@ class _Run:
         self.position = channel.queued
         self.job = job
         self.due = due
-        self.room = 2 * job.output_bytes
+        steps = len(job.payload.steps) if isinstance(job.payload, Project) else 1
+        self.room = 2 * job.output_bytes * steps
+        self.artifacts_room = bounds.ARTIFACTS_BYTES
         self.events: asyncio.Queue[Event | TicketRefused | None] = asyncio.Queue()
 
 
@@ -265,15 +271,24 @@ class WorkerLink:
             return  # nobody listens any more; the host keeps the end for `query`
         match header["shape"]:
             case "out":
-                run.events.put_nowait(_output(run, header["stream"], body))
+                run.events.put_nowait(_output(run, header["stream"], header["step"], body))
+            case "artifact":
+                run.events.put_nowait(_artifact(run, header["path"], body))
             case "ticket_refused":
                 run.events.put_nowait(TicketRefused(str(header.get("cause", "unknown"))))
             case shape:
                 run.events.put_nowait(codec.loads(ANSWERS[shape], body))
 
 
-def _output(run: _Run, stream: str, data: bytes) -> Out:
+def _output(run: _Run, stream: str, step: int, data: bytes) -> Out:
     run.room -= len(data)
-    if run.room < 0 or stream not in {"stdout", "stderr"}:
+    if run.room < 0 or stream not in {"stdout", "stderr"} or type(step) is not int:
         raise frames.FrameError("output beyond the cap or of no stream")
-    return Out("stdout" if stream == "stdout" else "stderr", data)
+    return Out("stdout" if stream == "stdout" else "stderr", data, step)
+
+
+def _artifact(run: _Run, path: str, content: bytes) -> Artifact:
+    run.artifacts_room -= len(content)
+    if run.artifacts_room < 0 or not isinstance(path, str):
+        raise frames.FrameError("artifacts beyond their bound or without a path")
+    return Artifact(path, content)

@@ -7,9 +7,9 @@ from app.store.values import AuditRow, FinishedRun, StartingRun
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Code, Refusal
 from plimsoll.contract.requests import Cell, JavaScript, Module, Project, Python, RunRequest
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import Artifact, ScriptResult
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Accepted, Ended, Out, RunState, Ticket
+from plimsoll.contract.worker import Accepted, Ended, Out, RunState, StepEnded, Ticket
 from plimsoll.records import Stated, make_record
 
 
@@ -20,18 +20,24 @@ class Heard:
     accepted: Accepted | None = None
     ended: Ended | None = None
     chunks: list[Out] = field(default_factory=list, repr=False)
+    steps: list[StepEnded] = field(default_factory=list, repr=False)
+    artifacts: list[Artifact] = field(default_factory=list, repr=False)
     changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     @classmethod
     def from_state(cls, state: RunState) -> "Heard":
         """The same from the answer to a query."""
-        return cls(state.accepted, state.ended, [Out("stdout", state.stdout), Out("stderr", state.stderr)])
+        return cls(state.accepted, state.ended, list(state.output), list(state.steps), list(state.artifacts))
 
-    def note(self, event: Accepted | Out | Ended) -> None:
+    def note(self, event: Accepted | Out | StepEnded | Artifact | Ended) -> None:
         """Take in one event."""
         match event:
             case Out():
                 self.chunks.append(event)
+            case StepEnded():
+                self.steps.append(event)
+            case Artifact():
+                self.artifacts.append(event)
             case Accepted():
                 self.accepted = event
             case Ended():

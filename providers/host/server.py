@@ -10,7 +10,8 @@ Frames (plimsoll/contract/frames.py), `n` numbers a question and its answers, bo
                     ping {n}: does it still answer
     host -> API     info {} WorkerInfo: pushed on every change, first of all with health `starting`
                     answer {n, free, shape: ticket|refusal|state|none}
-                    event {n, free, shape: accepted|out|ended|broken|ticket_refused, stream?, cause?}
+                    event {n, free, shape: accepted|step_ended|ended|broken|ticket_refused, cause?}
+                    event {n, shape: out, stream, step} bytes · event {n, shape: artifact, path} bytes
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from typing import Any, Final
 
 from plimsoll.contract import codec
 from plimsoll.contract.refusals import Code, Reason, Refusal
+from plimsoll.contract.results import Artifact
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import (
     Accepted,
@@ -34,6 +36,7 @@ from plimsoll.contract.worker import (
     Out,
     RunState,
     Spec,
+    StepEnded,
     Ticket,
     WorkerInfo,
 )
@@ -120,6 +123,7 @@ class Host:
             policy=self._provider.policy,
             resources=self._provider.resources,
             faults=wall.faults,
+            shortfalls=wall.shortfalls,
         )
 
     def _wall_changed(self) -> None:
@@ -287,6 +291,13 @@ class Host:
                         guard.reschedule(asyncio.get_running_loop().time() + job.timeout_ms / 1000 + GRACE_S)
                     case Out():
                         self._output(number, running, step)
+                    case StepEnded():
+                        running.steps.append(step)
+                        self._event(number, "step_ended", codec.dumps(step))
+                    case Artifact():
+                        running.artifacts.append(step)
+                        header = {"op": "event", "n": number, "shape": "artifact", "path": step.path}
+                        self._send(header, step.content)
                     case Finish():
                         return self._ended(running, step, (time.monotonic_ns() - began_ns) // 1_000_000)
                     case Break(cause=cause):
@@ -300,8 +311,8 @@ class Host:
         self._event(number, "accepted", codec.dumps(running.accepted))
 
     def _output(self, number: int, running: Running, out: Out) -> None:
-        (running.stdout if out.stream == "stdout" else running.stderr).extend(out.data)
-        header = {"op": "event", "n": number, "shape": "out", "stream": out.stream}
+        running.keep(out)
+        header = {"op": "event", "n": number, "shape": "out", "stream": out.stream, "step": out.step}
         self._send(header, out.data)
 
     def _ended(self, running: Running, finish: Finish, duration_ms: int) -> Ended:
@@ -317,6 +328,9 @@ class Host:
             duration_ms=duration_ms,
             tier=running.tier,
             evidence_sha256=running.evidence_sha256,
+            outcome=finish.outcome,
+            outcome_detail=finish.outcome_detail,
+            artifacts_truncated=finish.artifacts_truncated,
         )
 
     def _event(self, number: int, shape: str, body: bytes = b"", **more: str) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from plimsoll.contract.results import Artifact
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import TICKET_TTL_MS, Accepted, Ended, RunState, Spec
+from plimsoll.contract.worker import TICKET_TTL_MS, Accepted, Ended, Out, RunState, Spec, StepEnded
 
 KEPT_MS = 600_000
 KEPT_ENDS = 1_024
@@ -23,6 +24,7 @@ KEPT_BYTES = 16 * 1024 * 1024
 KEPT_IDS = 65_536
 KEPT_VOIDS = 4_096
 
+Stream = Literal["stdout", "stderr"]
 Why = Literal["full", "used"]
 Cause = Literal["unknown", "expired"]
 
@@ -47,8 +49,13 @@ class Running:
     """Of that wall, as it was last seen."""
     accepted: Accepted | None = None
     cancelled: bool = False
-    stdout: bytearray = field(default_factory=bytearray, repr=False)
-    stderr: bytearray = field(default_factory=bytearray, repr=False)
+    output: dict[tuple[int, Stream], bytearray] = field(default_factory=dict, repr=False)
+    steps: list[StepEnded] = field(default_factory=list, repr=False)
+    artifacts: list[Artifact] = field(default_factory=list, repr=False)
+
+    def keep(self, out: Out) -> None:
+        """Keep output for whoever asks later."""
+        self.output.setdefault((out.step, out.stream), bytearray()).extend(out.data)
 
     def behind(self, tier: Tier, evidence_sha256: str) -> None:
         """The wall at the start."""
@@ -156,10 +163,11 @@ class Table:
             "broken" if ended is None else "finished",
             running.accepted,
             ended,
-            bytes(running.stdout),
-            bytes(running.stderr),
+            tuple(Out(stream, bytes(data), step) for (step, stream), data in running.output.items()),
+            tuple(running.steps),
+            tuple(running.artifacts),
         )
-        self._end_bytes += len(state.stdout) + len(state.stderr)
+        self._end_bytes += _size(state)
         self._ends[run_id] = (self._clock_ms() + KEPT_MS, state)
         self._trim()
 
@@ -196,7 +204,7 @@ class Table:
             if expires > now and len(self._ends) <= KEPT_ENDS and self._end_bytes <= KEPT_BYTES:
                 return
             self._ends.popitem(last=False)
-            self._end_bytes -= len(state.stdout) + len(state.stderr)
+            self._end_bytes -= _size(state)
 
     def _remember_started(self, run_id: str) -> None:
         self._started[run_id] = None
@@ -210,3 +218,7 @@ class Table:
         self._void.move_to_end(run_id)
         if len(self._void) > KEPT_VOIDS:
             self._void.popitem(last=False)
+
+
+def _size(state: RunState) -> int:
+    return sum(len(out.data) for out in state.output) + sum(len(each.content) for each in state.artifacts)

@@ -19,7 +19,7 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Fact, Health
 from providers.host.process import is_dumpable
-from providers.seam import CEILINGS, Findings, Lost, Observation, Provider, ProviderFault
+from providers.seam import CEILINGS, Findings, Lost, Observation, Provider, ProviderFault, kind_of
 
 OPEN_S: Final = 90.0
 """How long a provider may take to get ready: it may have to compile its guest first."""
@@ -47,6 +47,7 @@ class Wall:
         self.health = Health.STARTING
         self.facts: tuple[Fact, ...] = ()
         self.faults: tuple[str, ...] = ()
+        self.shortfalls: tuple[str, ...] = ()
         self.checked_unix_ms = 0
         self.evidence_sha256 = evidence_digest(name, Tier.NONE, ())
         self.changed: Callable[[], None] = lambda: None
@@ -83,14 +84,14 @@ class Wall:
     def take(self, findings: Findings) -> None:
         """Make one look count."""
         seen = (*findings.observations, self._own())
-        faults = tuple(fault if _FAULT.fullmatch(fault) else "ill_named_fault" for fault in findings.faults)
+        faults = _named(findings.faults)
         if seen[-1].value != "0" and not self._allow_dumpable:
             faults = (*faults, "host_dumpable")
-        tier = findings.tier.at_most(CEILINGS.get(self.provider, Tier.PROCESS))
+        tier = findings.tier.at_most(CEILINGS.get(kind_of(self.provider), Tier.PROCESS))
         if tier is Tier.NONE and not faults:
             faults = ("no_tier",)
         self.checked_unix_ms = self._unix_ms()
-        self._settle(Tier.NONE if faults else tier, self._stamp(seen), faults)
+        self._settle(Tier.NONE if faults else tier, self._stamp(seen), faults, _named(findings.shortfalls))
 
     async def _open(self) -> str | None:
         try:
@@ -132,10 +133,20 @@ class Wall:
             for each in observations
         )
 
-    def _settle(self, tier: Tier, facts: tuple[Fact, ...], faults: tuple[str, ...]) -> None:
-        before = (self.tier, self.health, self.facts, self.faults)
-        self.tier, self.facts, self.faults = tier, facts, faults
+    def _settle(
+        self, tier: Tier, facts: tuple[Fact, ...], faults: tuple[str, ...], shortfalls: tuple[str, ...] = ()
+    ) -> None:
+        before = self._said
+        self.tier, self.facts, self.faults, self.shortfalls = tier, facts, faults, shortfalls
         self.health = Health.REFUSING if faults else Health.SERVING
         self.evidence_sha256 = evidence_digest(self.provider, tier, facts)
-        if before != (self.tier, self.health, self.facts, self.faults):
+        if before != self._said:
             self.changed()
+
+    @property
+    def _said(self) -> tuple[object, ...]:
+        return self.tier, self.health, self.facts, self.faults, self.shortfalls
+
+
+def _named(codes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(code if _FAULT.fullmatch(code) else "ill_named_fault" for code in codes)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from plimsoll.contract.refusals import Refusal
 from plimsoll.contract.requests import JavaScript, Kind, SoftwareRule
+from plimsoll.contract.results import Artifact
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Accepted, Broken, Ended, Job, Out, Spec, Ticket, Worker
+from plimsoll.contract.worker import Accepted, Broken, Ended, Job, Out, Spec, StepEnded, Ticket, Worker
 
 TENANT = "a" * 32
 
@@ -21,6 +22,8 @@ class Seen:
     stdout: bytes = b""
     stderr: bytes = b""
     order: list[str] = field(default_factory=list)
+    steps: list[StepEnded] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
 
     @property
     def ended(self) -> Ended:
@@ -78,6 +81,10 @@ async def follow(worker: Worker, ticket: Ticket, what: Job, seen: Seen | None = 
                 seen.stdout += data
             case Out(data=data):
                 seen.stderr += data
+            case StepEnded():
+                seen.steps.append(event)
+            case Artifact():
+                seen.artifacts.append(event)
             case Ended() | Broken():
                 seen.last = event
     return seen

@@ -59,8 +59,10 @@ class InProcess:
                     steps.stdout += data
                 case Out(data=data):
                     steps.stderr += data
-                case _:
+                case Finish() | Break():
                     steps.last = step
+                case _:
+                    raise AssertionError(step)
         return steps
 
 

@@ -11,7 +11,7 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.refusals import Code, Reason, Refusal
 from plimsoll.contract.requests import Kind, Python, SoftwareRule
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Health, Job, Spec, TicketRefused
+from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Health, Job, Out, Spec, TicketRefused
 from tests.integration.providers.conftest import SLOTS, Running
 from tests.support.runs import Seen, follow, job, new_id, refused, reserved, run, spec
 
@@ -177,7 +177,7 @@ async def test_an_end_is_kept_with_its_output(provider: Running) -> None:
     seen = await follow(provider.worker, ticket, job(wanted, provider.subject.hello))
     state = await provider.worker.query(wanted.run_id, void=False)
     assert (state.state, state.accepted, state.ended) == ("finished", seen.accepted, seen.ended)
-    assert state.stdout == seen.stdout
+    assert state.output == (Out("stdout", bytes(seen.stdout)),)
 
 
 async def test_slots_all_come_back_when_runs_are_cancelled_anywhere(provider: Running) -> None:

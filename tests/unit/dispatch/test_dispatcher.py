@@ -186,7 +186,7 @@ async def test_everything_else_may_have_run_and_carries_no_mark(
 async def test_an_end_that_only_the_query_brings_is_the_result(bench: Bench) -> None:
     worker = bench.members[0].worker
     worker.script = (accepted(), WorkerLost())
-    worker.state = RunState(RUN, BOOT, "finished", accepted(), ended(exit_code=3), b"late", b"")
+    worker.state = RunState(RUN, BOOT, "finished", accepted(), ended(exit_code=3), (Out("stdout", b"late"),))
     run = await bench.dispatcher().run(CALLER, javascript(), Cancel())
     assert (run.result.exit_code, run.result.stdout) == (3, b"late")
     assert bench.runs.rows == {RUN: State.FINISHED}

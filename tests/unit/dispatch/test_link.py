@@ -109,7 +109,8 @@ async def playing(
     number = (await host.read())["n"]
     for shape, value in events:
         if shape == "out":
-            host.send({"op": "event", "n": number, "shape": "out", "stream": "stdout"}, body=value)  # type: ignore[arg-type]
+            header = {"op": "event", "n": number, "shape": "out", "stream": "stdout", "step": 0}
+            host.send(header, body=value)  # type: ignore[arg-type]
         elif shape == "ticket_refused":
             host.event(number, shape, cause=value)
         else:

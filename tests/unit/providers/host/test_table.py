@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll.contract.requests import Kind
+from plimsoll.contract.results import Artifact
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Spec
+from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Out, Spec
 from providers.host import table as module
 from providers.host.table import Held, Running, Table
 
@@ -123,9 +124,9 @@ def test_a_run_that_never_started_is_void_for_good() -> None:
 
 def test_an_end_is_kept_with_its_output_and_then_forgotten_as_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     table, clock = made()
-    started(table, "r").stdout.extend(b"out")
+    started(table, "r").keep(Out("stdout", b"out"))
     table.end("r", Ended(0))
-    assert (table.state("r").state, table.state("r").stdout) == ("finished", b"out")
+    assert (table.state("r").state, table.state("r").output) == ("finished", (Out("stdout", b"out"),))
     clock.now += module.KEPT_MS
     assert table.state("r").state == "broken"  # it did start, and what became of it is not known any more
     assert table.reserve(spec("r")) == "used"
@@ -136,10 +137,12 @@ def test_ends_are_bounded_by_count_and_bytes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "KEPT_BYTES", 100)
     table, _ = made()
     for number in range(5):
-        started(table, str(number)).stdout.extend(b"x" * 10)
+        started(table, str(number)).keep(Out("stdout", b"x" * 10))
         table.end(str(number), Ended(0))
     assert [table.state(str(number)).state for number in range(5)] == ["broken"] * 2 + ["finished"] * 3
-    started(table, "big").stdout.extend(b"x" * 95)
+    big = started(table, "big")
+    big.keep(Out("stderr", b"x" * 45, step=1))
+    big.artifacts.append(Artifact("a", b"x" * 50))
     table.end("big", Ended(0))
     assert table.state("4").state == "broken"
     assert table.state("big").state == "finished"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any, ClassVar
 
 from plimsoll.contract.requests import Kind
 
@@ -71,6 +72,7 @@ class Artifact:
 
     path: str
     content: bytes = field(repr=False)
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from plimsoll.contract.refusals import Refusal
 from plimsoll.contract.requests import Kind, Payload, SoftwareRule
+from plimsoll.contract.results import Artifact, Outcome
 from plimsoll.contract.tiers import Tier
 
 TICKET_TTL_MS = 5_000
@@ -71,7 +72,8 @@ class WorkerInfo:
     """What a worker says of itself.
 
     `faults` are stable codes (`[a-z0-9_]+`) of the required facts that are missing; with any, `health` is
-    `refusing` and `tier` is `none`. `evidence_sha256` covers the facts in order
+    `refusing` and `tier` is `none`. `shortfalls` are codes of what the next stronger wall would have needed; they take
+    nothing away. `evidence_sha256` covers the facts in order
     (`plimsoll.contract.evidence`), not `checked_unix_ms`.
     """
 
@@ -88,6 +90,7 @@ class WorkerInfo:
     policy: str
     resources: Resources
     faults: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +147,32 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """Output bytes as they came, already inside the cap."""
+    """Output bytes as they came, already inside the cap; a snippet is step 0."""
 
     stream: Literal["stdout", "stderr"]
     data: bytes = field(repr=False)
+    step: int = 0
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A project's step is over; steps are numbered from 0, in order. Of the values only `exit_code` can be the guest's."""
+
+    step: int
+    exit_code: int
+    timed_out: bool = False
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    duration_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run's one end. Decided on the worker's host side except for the guest's own exit code."""
+    """The run's one end. Decided on the worker's host side except for the guest's own exit code.
+
+    `exit_code` of a project is that of its last step. The last three fields are a project's.
+    """
 
     exit_code: int
     timed_out: bool = False
@@ -164,6 +184,9 @@ class Ended:
     duration_ms: int = 0
     tier: Tier = Tier.NONE
     evidence_sha256: str = ""
+    outcome: Outcome = Outcome.UNSPECIFIED
+    outcome_detail: str = ""
+    artifacts_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +196,24 @@ class Broken:
     cause: str
 
 
-Event = Accepted | Out | Ended | Broken
+Event = Accepted | Out | StepEnded | Artifact | Ended | Broken
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Answer of `query`. `void` and `unknown` from the same boot prove that the run never started and never will."""
+    """Answer of `query`. `void` and `unknown` from the same boot prove that the run never started and never will.
+
+    `output` has one entry for each stream of each step that wrote anything.
+    """
 
     run_id: str
     boot_id: str
     state: Literal["unknown", "void", "reserved", "running", "finished", "broken"]
     accepted: Accepted | None = None
     ended: Ended | None = None
-    stdout: bytes = field(default=b"", repr=False)
-    stderr: bytes = field(default=b"", repr=False)
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+    output: tuple[Out, ...] = ()
+    steps: tuple[StepEnded, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
 
 
 class WorkerError(Exception):
@@ -218,7 +244,10 @@ class Worker(Protocol):
         ...
 
     def start(self, ticket: Ticket, job: Job) -> AsyncIterator[Event]:
-        """Spend the ticket: `Accepted`, any `Out`, then one `Ended` or `Broken`. Raises NotSent, TicketRefused, WorkerLost."""
+        """Spend the ticket: `Accepted`, any `Out`, then one `Ended` or `Broken`. Raises NotSent, TicketRefused, WorkerLost.
+
+        A project's `Out` belong to the step that is next to end, and its `Artifact`s come after the last `StepEnded`.
+        """
         ...
 
     async def query(self, run_id: str, *, void: bool) -> RunState:
