@@ -12,6 +12,8 @@ Frames (plimsoll/contract/frames.py), `n` numbers a question and its answers, bo
                     answer {n, free, shape: ticket|refusal|state|none}
                     event {n, free, shape: accepted|step_ended|ended|broken|ticket_refused, cause?}
                     event {n, shape: out, stream, step} bytes · event {n, shape: artifact, path} bytes
+
+Of a run that nobody follows live, `accepted` and `out` are held for a moment (`Wire.hold`): the end of a short run goes along.
 """
 
 import asyncio
@@ -134,9 +136,9 @@ class Host:
     def _push(self) -> None:
         self._send({"op": "info"}, codec.dumps(self.info()))
 
-    def _send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+    def _send(self, header: Mapping[str, Any], body: bytes = b"", *, at_once: bool = True) -> None:
         if self._wire is not None:
-            self._wire.send(header, body)
+            (self._wire.send if at_once else self._wire.hold)(header, body)
 
     # --- questions ------------------------------------------------------------------------------------------------
 
@@ -287,10 +289,10 @@ class Host:
                 match step:
                     case Begun():
                         began_ns = time.monotonic_ns()
-                        self._accept(number, running, step)
+                        self._accept(number, running, step, at_once=job.stream)
                         guard.reschedule(asyncio.get_running_loop().time() + job.timeout_ms / 1000 + GRACE_S)
                     case Out():
-                        self._output(number, running, step)
+                        self._output(number, running, step, at_once=job.stream)
                     case StepEnded():
                         running.steps.append(step)
                         self._event(number, "step_ended", codec.dumps(step))
@@ -304,16 +306,16 @@ class Host:
                         return Broken(cause)
         return Broken("provider_no_end")
 
-    def _accept(self, number: int, running: Running, begun: Begun) -> None:
+    def _accept(self, number: int, running: Running, begun: Begun, *, at_once: bool) -> None:
         running.accepted = Accepted(
             begun.instance, running.tier, running.evidence_sha256, unix_ms(), begun.start_ms
         )
-        self._event(number, "accepted", codec.dumps(running.accepted))
+        self._send(self._head(number, "accepted"), codec.dumps(running.accepted), at_once=at_once)
 
-    def _output(self, number: int, running: Running, out: Out) -> None:
+    def _output(self, number: int, running: Running, out: Out, *, at_once: bool) -> None:
         running.keep(out)
         header = {"op": "event", "n": number, "shape": "out", "stream": out.stream, "step": out.step}
-        self._send(header, out.data)
+        self._send(header, out.data, at_once=at_once)
 
     def _ended(self, running: Running, finish: Finish, duration_ms: int) -> Ended:
         """The end with the weakest wall there was from the start on, and the evidence of that one."""
@@ -334,7 +336,10 @@ class Host:
         )
 
     def _event(self, number: int, shape: str, body: bytes = b"", **more: str) -> None:
-        self._send({"op": "event", "n": number, "free": self._table.free, "shape": shape, **more}, body)
+        self._send(self._head(number, shape) | more, body)
+
+    def _head(self, number: int, shape: str) -> dict[str, Any]:
+        return {"op": "event", "n": number, "free": self._table.free, "shape": shape}
 
 
 def _software(spec: Spec, environment: Environment) -> Refusal | None:

@@ -2,6 +2,9 @@
 
 The other end is the API, which is trusted: a broken frame is a bug and ends the process; the API alone decides how much is
 under way, so what waits to be sent is bounded by the runs' output caps.
+
+Each send wakes the API, which costs it more than the frame. So what nobody waits for is held for a moment: it leaves with the
+next frame that cannot wait.
 """
 
 import asyncio
@@ -14,6 +17,8 @@ from plimsoll.contract import frames
 _CHUNK = 64 * 1024
 _SETTINGS_BYTES = 64 * 1024
 _SETTINGS_S = 10.0
+HOLD_S = 0.002
+"""How long a frame may be held: most runs are over by then, so that their end goes along."""
 
 
 def read_settings(sock: socket.socket) -> dict[str, Any]:
@@ -50,6 +55,9 @@ class Wire:
         self._on_frame = on_frame
         self._decoder = frames.Decoder()
         self._waiting = bytearray()
+        self._blocked = False
+        """Whether the kernel takes no more for now."""
+        self._held: asyncio.TimerHandle | None = None
         self.gone = asyncio.Event()
         sock.settimeout(0)
         self._loop.add_reader(sock, self._readable)
@@ -58,19 +66,36 @@ class Wire:
         """Send or queue one frame; after the end it is dropped."""
         if self.gone.is_set():
             return
-        idle = not self._waiting
         self._waiting += frames.encode(header, body)
-        if idle and not self._flush():
+        self._release()
+
+    def hold(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        """The same, with the next frame that is sent or after `HOLD_S`."""
+        if self.gone.is_set():
+            return
+        self._waiting += frames.encode(header, body)
+        if self._held is None:
+            self._held = self._loop.call_later(HOLD_S, self._release)
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
+        if not self._blocked and not self._flush():
+            self._blocked = True
             self._loop.add_writer(self._sock, self._writable)
 
     def close(self) -> None:
         """Stop reading and writing, and close the socket."""
         self.gone.set()
+        if self._held is not None:
+            self._held.cancel()
         self._loop.remove_reader(self._sock)
         self._loop.remove_writer(self._sock)
         self._sock.close()
 
     def _flush(self) -> bool:
+        """Hand over what the kernel takes; whether nothing waits any more."""
         try:
             sent = self._sock.send(self._waiting)
         except (BlockingIOError, InterruptedError):
@@ -83,6 +108,7 @@ class Wire:
 
     def _writable(self) -> None:
         if self._flush():
+            self._blocked = False
             self._loop.remove_writer(self._sock)
 
     def _readable(self) -> None:
