@@ -15,6 +15,7 @@ socket after the other, and a ticket of an earlier boot is never sent to a later
 import asyncio
 import itertools
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -66,7 +67,26 @@ class _Run:
         steps = len(job.payload.steps) if isinstance(job.payload, Project) else 1
         self.room = 2 * job.output_bytes * steps
         self.artifacts_room = bounds.ARTIFACTS_BYTES
-        self.events: asyncio.Queue[Event | TicketRefused | None] = asyncio.Queue()
+        self.events: deque[Event | TicketRefused | None] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, event: Event | TicketRefused | None) -> None:
+        """The next event; None: the link is lost."""
+        self.events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def next(self) -> Event | TicketRefused | None:
+        """The next event, for one consumer. Raises WorkerLost when it does not come in time."""
+        if not self.events:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = loop.call_at(self.due, _give_up, self._waiter, "silent after start")
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+        return self.events.popleft()
 
 
 class WorkerLink:
@@ -88,6 +108,8 @@ class WorkerLink:
         self._numbers = itertools.count(1)
         self._channel: Channel | None = None
         self._info: WorkerInfo | None = None
+        self._free = 0
+        """Free slots as of the latest answer or event."""
         self._calls: dict[int, asyncio.Future[Any]] = {}
         # A run is here as long as somebody holds its iterator, whether or not it is ever iterated to its end.
         self._runs: WeakValueDictionary[int, _Run] = WeakValueDictionary()
@@ -118,7 +140,7 @@ class WorkerLink:
             if not call.done():
                 call.set_exception(WorkerLost("link closed"))
         for run in self._runs.values():
-            run.events.put_nowait(None)
+            run.put(None)
         self._channel = None
         if self.on_lost is not None:
             self.on_lost()
@@ -129,7 +151,7 @@ class WorkerLink:
         """The latest word of the process, which pushes every change, with `free` as of its latest answer."""
         if self._info is None:
             raise WorkerLost("link down")
-        return self._info
+        return replace(self._info, free=self._free)
 
     async def reserve(self, spec: Spec) -> Ticket | Refusal:
         """One slot, or why not. Raises WorkerLost."""
@@ -196,14 +218,7 @@ class WorkerLink:
                 return
 
     async def _next(self, run: _Run) -> Event | TicketRefused:
-        if run.events.empty():
-            try:
-                async with asyncio.timeout_at(run.due):
-                    event = await run.events.get()
-            except TimeoutError as silent:
-                raise WorkerLost("silent after start") from silent
-        else:
-            event = run.events.get_nowait()
+        event = await run.next()
         if event is not None:
             return event
         raise WorkerLost("link closed") if run.channel.has_left(run.position) else NotSent("link closed")
@@ -219,17 +234,16 @@ class WorkerLink:
         """One question, one answer, within `rpc_s`."""
         if self._channel is None or self._info is None:
             raise WorkerLost("link down")
-        number = next(self._numbers)
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        number, loop = next(self._numbers), asyncio.get_running_loop()
+        answer = self._calls[number] = loop.create_future()
+        timer = loop.call_later(self._rpc_s, _give_up, answer, "no answer in time")
         try:
             self._channel.send(frames.encode({**header, "n": number}, body))
-            async with asyncio.timeout(self._rpc_s):
-                return await answer
-        except TimeoutError as silent:
-            raise WorkerLost("no answer in time") from silent
+            return await answer
         except ChannelFull as full:
             raise WorkerLost("outgoing buffer full") from full
         finally:
+            timer.cancel()
             self._calls.pop(number, None)
 
     # --- what comes in --------------------------------------------------------------------------------------------
@@ -247,15 +261,15 @@ class WorkerLink:
                 raise frames.FrameError("unknown frame")
 
     def _inform(self, info: WorkerInfo) -> None:
-        self._info = info
+        self._info, self._free = info, info.free
         if self.on_info is not None:
             self.on_info(info)
 
     def _count(self, header: dict[str, Any]) -> None:
         """Answers and ends carry the number of free slots."""
         free = header.get("free")
-        if isinstance(free, int) and self._info is not None and free != self._info.free:
-            self._info = replace(self._info, free=free)
+        if isinstance(free, int):
+            self._free = free
 
     def _answer(self, header: dict[str, Any], body: bytes) -> None:
         self._count(header)
@@ -271,13 +285,18 @@ class WorkerLink:
             return  # nobody listens any more; the host keeps the end for `query`
         match header["shape"]:
             case "out":
-                run.events.put_nowait(_output(run, header["stream"], header["step"], body))
+                run.put(_output(run, header["stream"], header["step"], body))
             case "artifact":
-                run.events.put_nowait(_artifact(run, header["path"], body))
+                run.put(_artifact(run, header["path"], body))
             case "ticket_refused":
-                run.events.put_nowait(TicketRefused(str(header.get("cause", "unknown"))))
+                run.put(TicketRefused(str(header.get("cause", "unknown"))))
             case shape:
-                run.events.put_nowait(codec.loads(ANSWERS[shape], body))
+                run.put(codec.loads(ANSWERS[shape], body))
+
+
+def _give_up(waiter: asyncio.Future[Any], why: str) -> None:
+    if not waiter.done():
+        waiter.set_exception(WorkerLost(why))
 
 
 def _output(run: _Run, stream: str, step: int, data: bytes) -> Out:
