@@ -78,8 +78,8 @@ def test_counts_never_pass_a_bound_and_always_return(steps: list[tuple[str, bool
     open_runs: list[tuple[str, object]] = []
     for caller, enters in steps:
         if enters:
-            entry = limited.enter(caller)
             try:
+                entry = limited.enter(caller)
                 entry.__enter__()
             except Refused:
                 assert sum(name == caller for name, _ in open_runs) >= 2 or len(open_runs) >= 3
