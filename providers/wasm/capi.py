@@ -7,8 +7,7 @@ pinned exactly and a test pins the shapes of the functions used here. Handles ar
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import IntEnum
 from importlib.metadata import version
 from typing import Any, Final, TypeAlias
@@ -214,11 +213,13 @@ def delete_pre(pre: Handle) -> None:
 
 
 class Instance:
-    """One store with one instance in it: what lives for one run. Made by `instance`, which also ends it."""
+    """One store with one instance in it: what lives for one run. Whoever makes it deletes it."""
 
-    __slots__ = ("_args", "_handle", "_memory", "_trap", "context", "store")
+    __slots__ = ("_args", "_handle", "_memory", "_trap", "context", "memory_bytes", "store")
 
     def __init__(self, engine: Handle, pre: Handle, memory_bytes: int) -> None:
+        self.memory_bytes = memory_bytes
+        """The most its linear memory can grow to."""
         self.store = c.wasmtime_store_new(engine, None, _NO_FINALIZER)
         self.context = c.wasmtime_store_context(self.store)
         c.wasmtime_store_limiter(self.store, memory_bytes, -1, 1, 1, 1)
@@ -281,16 +282,6 @@ class Instance:
     def delete(self) -> None:
         """Free the store and the instance in it."""
         c.wasmtime_store_delete(self.store)
-
-
-@contextmanager
-def instance(engine: Handle, pre: Handle, memory_bytes: int) -> Iterator[Instance]:
-    """A fresh instance that is gone afterwards, whatever happened in it."""
-    made = Instance(engine, pre, memory_bytes)
-    try:
-        yield made
-    finally:
-        made.delete()
 
 
 def export_name(name: str) -> Handle:

@@ -146,7 +146,7 @@ def _take_runs(sock: socket.socket, engine: Engine, confined: threading.Event) -
         confined.wait()
         orders = Orders(sock)
         while (order := orders.next()) is not None:
-            sock.sendall(_run(sock, engine, orders, *order))
+            _run(sock, engine, orders, *order)
         status = 0
     finally:
         os._exit(status)
@@ -205,14 +205,16 @@ class Orders:
         return True
 
 
-def _run(
-    sock: socket.socket, engine: Engine, orders: Orders, kind: int, number: int, payload: bytes
-) -> bytes:
-    """Run one order; the END frame."""
+def _run(sock: socket.socket, engine: Engine, orders: Orders, kind: int, number: int, payload: bytes) -> None:
+    """Run one order and answer it, then take its VM down and make the next one, which nobody waits for."""
     deadline_ns, memory_bytes, cap = RUN.unpack_from(payload)
     output = _Output(sock, number)
     limits = _limits(memory_bytes, cap)
-    result = engine.run(
+
+    def answer(result: VmResult) -> None:
+        sock.sendall(frame(Kind.END, number, _end(result) + pieces_bytes(output.waiting)))
+
+    engine.run(
         payload[RUN.size :],
         deadline_ns=deadline_ns,
         seed=os.urandom(_SEED_BYTES),
@@ -220,8 +222,9 @@ def _run(
         on_output=output.take,
         on_look=output.send if kind == Kind.WATCH else None,
         is_cancelled=lambda: orders.cancels(number),
+        on_end=answer,
     )
-    return frame(Kind.END, number, _end(result) + pieces_bytes(output.waiting))
+    engine.prepare(memory_bytes)
 
 
 @lru_cache(maxsize=8)

@@ -23,7 +23,8 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
@@ -57,6 +58,8 @@ as cancelled."""
 IsCancelled: TypeAlias = Callable[[], bool]
 """Asked about every tick of the ticker while the program runs, from the ticker's thread and until it is true: then, or after an
 exception, the run ends like at its deadline, but as cancelled. It must not wait."""
+OnEnd: TypeAlias = Callable[["VmResult"], None]
+"""Given the result of a run, once. What it raises is raised by `run`."""
 
 
 class Ending(StrEnum):
@@ -161,6 +164,8 @@ _RAW: Final = 16  # bytes of one raw value: a slot wide enough for a vector
 _PATIENT_CALLS: Final = 50_000
 _PAUSE_SECONDS: Final = 0.006
 _SEED_BYTES: Final = 8
+_SOON_GONE_BYTES: Final = 8 * MIB
+"""A VM whose memory never was larger is taken down in far less than a millisecond."""
 
 
 class _Io(ctypes.Structure):
@@ -347,6 +352,7 @@ class Engine:
         self._config = config
         self._wall_clock_ns = wall_clock_ns
         self._run: _Run | None = None
+        self._next: capi.Instance | None = None
         self._busy = threading.Lock()
         self._engine = config.new_engine()
         self._module = capi.deserialize(self._engine, code)
@@ -380,31 +386,46 @@ class Engine:
         on_output: OnOutput | None = None,
         on_look: OnLook | None = None,
         is_cancelled: IsCancelled | None = None,
+        on_end: OnEnd | None = None,
     ) -> VmResult:
         """Run `source` (JavaScript in UTF-8) in a fresh VM until `deadline_ns` on `time.monotonic_ns`.
 
         `seed`: 8 bytes from the system's source of randomness, for `Math.random`. `limits` defaults to `VmLimits()`.
-        The result is the same with `on_look` and without.
+        The result is the same with `on_look` and without. `on_end` gets it before the VM is taken down, over a
+        third of a short run, unless that takes long because the guest used much memory.
         """
         limits = VmLimits() if limits is None else limits
         self._check(seed, limits)
         if not self._busy.acquire(blocking=False):
             raise RuntimeError("an engine runs one program at a time")
         try:
-            with capi.instance(self._engine, self._pre, limits.memory_bytes) as vm:
+            with self._fresh(limits.memory_bytes) as vm:
                 self._run = _Run(vm, self._layout, limits, deadline_ns, on_output, on_look, is_cancelled)
                 if on_look is not None:
                     vm.at_epoch(self._at_epoch)
-                return self._execute(vm, self._run, source, seed)
+                result = self._execute(vm, self._run, source, seed)
+                told = on_end is not None and vm.memory()[1] <= _SOON_GONE_BYTES
+                if on_end is not None and told:
+                    on_end(result)
         finally:
             self._run = None
             self._busy.release()
+        if on_end is not None and not told:
+            on_end(result)
+        return result
+
+    def prepare(self, memory_bytes: int) -> None:
+        """Make the VM of the next run now, so that a run with this limit need not wait for it. Not while one goes on."""
+        if self._next is None:
+            self._next = capi.Instance(self._engine, self._pre, memory_bytes)
 
     def close(self) -> None:
         """End the ticker and free the engine. No run may be going on."""
         if self._engine is None:
             return
         self._ticker.close()
+        if self._next is not None:
+            self._next.delete()
         capi.delete_pre(self._pre)
         capi.delete_module(self._module)
         capi.delete_engine(self._engine)
@@ -417,6 +438,19 @@ class Engine:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _fresh(self, memory_bytes: int) -> Iterator[capi.Instance]:
+        """A VM that no program has seen, gone afterwards, whatever happened in it."""
+        made, self._next = self._next, None
+        if made is not None and made.memory_bytes != memory_bytes:
+            made.delete()
+            made = None
+        made = made or capi.Instance(self._engine, self._pre, memory_bytes)
+        try:
+            yield made
+        finally:
+            made.delete()
 
     # -- loading ---------------------------------------------------------------------------------------------
 
@@ -434,7 +468,7 @@ class Engine:
             capi.delete_linker(linker)
 
     def _probe(self) -> _Layout:
-        with capi.instance(self._engine, self._pre, self._config.memory_bytes) as vm:
+        with self._fresh(self._config.memory_bytes) as vm:
             address, trap = vm.call(vm.export(_IO).func)
             base, size = vm.memory()
             if trap is not None or not 0 < address <= size - ctypes.sizeof(_Io):

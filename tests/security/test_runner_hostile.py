@@ -350,7 +350,7 @@ def taken_over(load: Any) -> Any:
 
         answer, honest = load(settings), runner._run
 
-        def run(sock: Any, *order: Any) -> bytes:
+        def run(sock: Any, *order: Any) -> None:
             number, payload = order[-2:]
             word, _, kind = payload[protocol.RUN.size :].decode().partition(":")
             said = _eat(kind) if word == "//eat" else b"spun"
@@ -358,12 +358,11 @@ def taken_over(load: Any) -> Any:
                 protocol.Kind.END, number, protocol.END.pack(0, 0, 0) + protocol.pieces_bytes([(1, said)])
             )
             if not word.startswith("//"):
-                return honest(sock, *order)
-            if word == "//spin":
-                sock.sendall(end)
-                while True:
-                    pass
-            return end
+                honest(sock, *order)
+                return
+            sock.sendall(end)
+            while word == "//spin":
+                pass
 
         vars(runner)["_run"] = run
         return answer

@@ -392,7 +392,7 @@ def test_freshly_allocated_memory_holds_nothing_of_the_previous_run(run: Run) ->
 def test_linear_memory_holds_nothing_of_the_previous_run(engine: Engine, run: Run) -> None:
     needle = os.urandom(16).hex().encode()
     run(b"globalThis.x = '" + needle + b"'.repeat(10000); console.log(x)")
-    with capi.instance(engine._engine, engine._pre, CONFIG.memory_bytes) as vm:
+    with engine._fresh(CONFIG.memory_bytes) as vm:
         base, size = vm.memory()
         assert needle not in ctypes.string_at(base, size)
 
