@@ -21,11 +21,12 @@ from typing_extensions import override
 
 from plimsoll.contract import frames
 from providers.docker.frames import Event, Runnable, Talk
+from providers.docker.recipe import recipe
+from providers.docker.settings import DockerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FRAME = 1 << 20
 API = "/v1.41"
-AGENT = ("/usr/bin/python3", "-I", "-S", "/usr/lib/plimsoll")
 
 Answer = tuple[bool, str]
 
@@ -166,48 +167,11 @@ def build_image(found: Daemon) -> str:
     return done.stdout.strip()
 
 
-def recipe(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
-    """What a sandbox container is created from; `changes` replaces entries of HostConfig."""
-    tmpfs = "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"
-    limits = [("nofile", 1024), ("core", 0), ("fsize", 64 << 20), ("msgqueue", 0)]
-    security = ["no-new-privileges:true"]
-    if runtime == "runc":
-        security.append("seccomp=" + (ROOT / "deploy" / "seccomp.json").read_text())
-    else:
-        limits.append(("nproc", 128))
-    host = {
-        "Runtime": runtime,
-        "AutoRemove": True,
-        "ReadonlyRootfs": True,
-        "CapDrop": ["ALL"],
-        "CapAdd": ["KILL", "SETGID", "SETUID"],
-        "SecurityOpt": security,
-        "NetworkMode": "none",
-        "PidsLimit": 128 if runtime == "runc" else 1024,
-        "Memory": 512 << 20,
-        "MemorySwap": 512 << 20,
-        "NanoCpus": 1_000_000_000,
-        "Tmpfs": {"/workspace": tmpfs, "/tmp": tmpfs},
-        "ShmSize": 1 << 20,
-        "IpcMode": "private",
-        "LogConfig": {"Type": "none"},
-        "OomScoreAdj": 1000,
-        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in limits],
-    }
-    return {
-        "Image": image,
-        "User": "0:0",
-        "Entrypoint": list(AGENT),
-        "Cmd": list(warm),
-        "WorkingDir": "/workspace",
-        "Hostname": "sandbox",
-        "OpenStdin": True,
-        "StdinOnce": True,
-        "AttachStdin": True,
-        "AttachStdout": True,
-        "AttachStderr": True,
-        "HostConfig": host | changes,
-    }
+def body(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
+    """The product's recipe, with any interpreters warm; `changes` replaces entries of HostConfig."""
+    settings = DockerSettings(provider=f"docker@{runtime}", state_dir="/nonexistent", runtime=runtime)
+    made = recipe(settings, image, None, gvisor=runtime != "runc")
+    return made | {"Cmd": list(warm), "HostConfig": made["HostConfig"] | changes}
 
 
 @dataclass
@@ -225,7 +189,7 @@ class Sandbox:
 
     @classmethod
     def start(cls, found: Daemon, image: str, runtime: str, *warm: str, **changes: Any) -> Self:
-        made = found.call("POST", "/containers/create", recipe(image, runtime, warm, **changes))
+        made = found.call("POST", "/containers/create", body(image, runtime, warm, **changes))
         stream, rest = _attach(found, made["Id"])
         found.call("POST", f"/containers/{made['Id']}/start")
         return cls(found, made["Id"], stream, runtime, rest)
