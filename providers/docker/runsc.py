@@ -61,7 +61,7 @@ class Family:
     platforms: frozenset[str]
     unprinted_platform: str
     """In force when the command line names none: a flag with its default value is not handed on."""
-    uids: frozenset[str]
+    uid: str
     capabilities: int
     """The most that its sandbox process holds, in a user namespace of its own."""
     before_boot: Mapping[str, Fits]
@@ -130,7 +130,7 @@ _REQUIRED: Final = frozenset({"bundle", "network", "root", "spec-fd", "total-mem
 OF_2022: Final = Family(
     platforms=frozenset({"ptrace"}),
     unprinted_platform="ptrace",
-    uids=frozenset({"65534"}),
+    uid="65534",
     capabilities=1 << 18 | 1 << 21,  # SYS_CHROOT, SYS_ADMIN
     before_boot=_BEFORE_BOOT,
     boot={**_BOOT, "overlay-filestore-fd": _ABSENT},
@@ -138,7 +138,7 @@ OF_2022: Final = Family(
 OF_2024: Final = Family(
     platforms=frozenset({"systrap"}),
     unprinted_platform="systrap",
-    uids=frozenset({"0"}),
+    uid="0",
     # CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for the files it serves itself, KILL, SETGID, SETUID, SYS_PTRACE
     capabilities=0xFF | 1 << 19,
     before_boot=_BEFORE_BOOT,

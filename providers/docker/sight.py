@@ -11,15 +11,14 @@ import select
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 from plimsoll.contract.tiers import Tier
 from providers.docker import cgroups, mounts, process, runsc
+from providers.docker.agent import identity
 from providers.docker.cgroups import Groups
 from providers.docker.process import Executable, Process
 from providers.seam import Observation
-
-GUEST: Final = "10001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,7 @@ def _is_powerless(found: Process) -> bool:
         status = found.status()
     except (FileNotFoundError, ProcessLookupError):
         return True  # it has ended
-    return status.get("State", "").startswith("Z") or process.is_powerless(status, GUEST)
+    return status.get("State", "").startswith("Z") or process.is_powerless(status, str(identity.GUEST))
 
 
 def _fact(name: str, value: str, how: str, supports: Tier) -> Observation:
