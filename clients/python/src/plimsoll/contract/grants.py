@@ -32,7 +32,7 @@ _HOST: Final = re.compile(
 )
 _NUMERIC: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _QUAD: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}")
-_ORIGIN: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
+_ORIGIN: Final = re.compile(r"(https?)://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
 _PORTS: Final = {"https": 443, "http": 80}
 _PORT_MOST: Final = 65535
 
