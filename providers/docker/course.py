@@ -32,7 +32,7 @@ DEATH_S: Final = 2.0
 
 
 class Sight(Protocol):
-    """What the course looks at from outside."""
+    """What the course looks at from outside; of a container that is gone, both are nothing."""
 
     def oom_kills(self) -> int: ...
 
@@ -83,7 +83,7 @@ class Course:
         self._watch = Watch(self._usage)
         self._writer: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[bytes | None] | None = None
-        self._oom_before = 0
+        self._oom_before = self._oom_seen = 0
         self._over = False
 
     def stop(self, why: Stop) -> None:
@@ -125,17 +125,14 @@ class Course:
         await self._watch.starved()
         self.stop(Stop.MEMORY)
 
-    def _usage(self) -> Usage | None:
-        try:
-            return self._sandbox.sight.memory()
-        except (OSError, ValueError):
-            return None
+    def _usage(self) -> Usage:
+        self._oom_kills()
+        return self._sandbox.sight.memory()
 
     def _oom_kills(self) -> int:
-        try:
-            return self._sandbox.sight.oom_kills()
-        except (OSError, ValueError):  # its cgroup went with it; its death says more
-            return self._oom_before
+        """The most there ever were: the counter goes away together with a container that dies of it."""
+        self._oom_seen = max(self._oom_seen, self._sandbox.sight.oom_kills())
+        return self._oom_seen
 
     # --- what comes -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-LOOK_S: Final = 0.25
+LOOK_S: Final = 0.1
+"""A sandbox that dies of memory takes its counter along; that takes about this long, so one look sees it in between."""
 FULL_S: Final = 1.0
 """How long memory must have been full, at every look, for the run to be out of it."""
 MARGIN_BYTES: Final = 1 << 20
@@ -28,10 +29,7 @@ class Usage(Protocol):
 class Watch:
     """Looks at one container's memory while its run goes on."""
 
-    def __init__(
-        self, look: Callable[[], Usage | None], *, look_s: float = LOOK_S, full_s: float = FULL_S
-    ) -> None:
-        """`look` gives None when the container cannot be looked at any more."""
+    def __init__(self, look: Callable[[], Usage], *, look_s: float = LOOK_S, full_s: float = FULL_S) -> None:
         self._look = look
         self._look_s = look_s
         self._full_looks = 0
@@ -47,5 +45,5 @@ class Watch:
         while self._full_looks < self._needed:
             await asyncio.sleep(self._look_s)
             usage = self._look()
-            is_full = usage is not None and usage.held_bytes >= usage.limit_bytes - MARGIN_BYTES
+            is_full = usage.held_bytes >= usage.limit_bytes - MARGIN_BYTES
             self._full_looks = self._full_looks + 1 if is_full else 0

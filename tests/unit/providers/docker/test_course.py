@@ -208,6 +208,21 @@ class TestMemory:
         flags = Finish(137, oom_killed=True, stdout_truncated=True, stderr_truncated=True)
         assert await snippet(act) == [BEGUN, Out("stdout", b"x"), flags]
 
+    async def test_a_counter_that_goes_with_its_container_was_seen_before(self) -> None:
+        """The daemon does not always say why a container was killed."""
+
+        def act(box: FakeSandbox) -> None:
+            def gone() -> None:
+                box.sight.kills = 0
+                box.raw(None)
+
+            box.sight.kills = 1
+            asyncio.get_running_loop().call_later(0.3, gone)
+
+        seen = await snippet(act)
+        assert isinstance(seen[-1], Finish)
+        assert seen[-1].oom_killed
+
     async def test_a_run_that_stands_still_at_its_limit_is_out_of_memory(self) -> None:
         def act(box: FakeSandbox) -> None:
             box.sight.usage = FakeUsage(100, 100)

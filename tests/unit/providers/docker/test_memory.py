@@ -12,7 +12,7 @@ LIMIT = 512 << 20
 FULL, MUCH = FakeUsage(LIMIT - MARGIN_BYTES // 2, LIMIT), FakeUsage(LIMIT * 9 // 10, LIMIT)
 
 
-async def starves(looks: Iterable[FakeUsage | None]) -> bool:
+async def starves(looks: Iterable[FakeUsage]) -> bool:
     """Whether these looks, and `MUCH` for ever after, are a run without memory."""
     rest = iter(looks)
     watch = Watch(lambda: next(rest, MUCH), look_s=0.001, full_s=0.004)
@@ -32,10 +32,7 @@ async def starves(looks: Iterable[FakeUsage | None]) -> bool:
         ([MUCH] * 20, False),
         ([FULL] * 3, False),
         ([FULL, FULL, FULL, MUCH] * 5, False),
-        ([None] * 10, False),
     ],
 )
-async def test_only_memory_that_stays_full_is_starving(
-    looks: list[FakeUsage | None], expected: object
-) -> None:
+async def test_only_memory_that_stays_full_is_starving(looks: list[FakeUsage], expected: object) -> None:
     assert await starves(looks) is expected
