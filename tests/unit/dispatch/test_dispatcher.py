@@ -27,6 +27,7 @@ from tests.support.fakes import (
     ended,
     info,
     javascript,
+    script_of,
 )
 
 RUN = f"{1:032x}"
@@ -56,7 +57,7 @@ async def test_a_run_is_committed_before_it_starts_and_its_record_holds(bench: B
     run = await bench.dispatcher().run(CALLER, request, Cancel())
     stated = Stated("wasm", "process", "guest:1", "software:1", "wasm-vm:" + "1" * 32)
     assert check_answer(request, run.result, run.record, stated) == ()
-    assert (run.result.stdout, run.recorded, run.tier) == (b"hello\n", True, Tier.PROCESS)
+    assert (script_of(run).stdout, run.recorded, run.tier) == (b"hello\n", True, Tier.PROCESS)
     assert bench.runs.rows == {RUN: State.FINISHED}
     assert [audit.event for audit in bench.runs.audits] == ["run.finished"]
     assert EVIDENCE in bench.evidence.kept
@@ -99,6 +100,26 @@ async def test_a_full_worker_is_capacity_and_no_row_is_written(bench: Bench) -> 
     bench.members[0].worker.refusal = full
     assert await refusal_of(bench) == full
     assert bench.runs.rows == {}
+
+
+async def test_of_several_that_refuse_the_full_one_names_the_reason(bench: Bench) -> None:
+    """It met the floor; that the next one's wall fell meanwhile does not change that."""
+    full = Refusal(Code.CAPACITY, "no slot", Reason.CAPACITY, retry_after_s=1)
+    fallen = Refusal(Code.ISOLATION_UNMET, "The wall fell.", Reason.ISOLATION)
+    bench.members = [
+        FakeMember(FakeWorker(now=info(provider=name), refusal=refusal), provider=name)
+        for name, refusal in (("wasm", full), ("wasm@other", fallen))
+    ]
+    assert await refusal_of(bench, minimum_isolation=Tier.PROCESS) == full
+    assert [each.worker.calls for each in bench.members] == [["reserve"], ["reserve"]]
+
+
+async def test_a_full_worker_never_sends_a_run_to_a_weaker_wall(bench: Bench) -> None:
+    full = Refusal(Code.CAPACITY, "no slot", Reason.CAPACITY, retry_after_s=1)
+    strong = FakeWorker(now=info(provider="docker@runsc", tier=Tier.KERNEL), refusal=full)
+    bench.members = [FakeMember(strong, provider="docker@runsc"), FakeMember()]
+    assert await refusal_of(bench) == full
+    assert bench.members[1].worker.calls == []
 
 
 async def test_a_worker_lost_at_reserve_is_skipped_for_the_next_equal_one(bench: Bench) -> None:
@@ -188,7 +209,7 @@ async def test_an_end_that_only_the_query_brings_is_the_result(bench: Bench) -> 
     worker.script = (accepted(), WorkerLost())
     worker.state = RunState(RUN, BOOT, "finished", accepted(), ended(exit_code=3), (Out("stdout", b"late"),))
     run = await bench.dispatcher().run(CALLER, javascript(), Cancel())
-    assert (run.result.exit_code, run.result.stdout) == (3, b"late")
+    assert (script_of(run).exit_code, script_of(run).stdout) == (3, b"late")
     assert bench.runs.rows == {RUN: State.FINISHED}
 
 
@@ -202,7 +223,7 @@ async def test_a_result_behind_less_than_the_floor_is_an_incident_and_never_a_su
 async def test_a_failed_end_commit_still_delivers_the_result_and_is_written_later(bench: Bench) -> None:
     bench.runs.fail["finish"] = StoreUnavailable("unknown")
     run = await bench.dispatcher().run(CALLER, javascript(), Cancel())
-    assert (run.recorded, run.result.stdout) == (False, b"hello\n")
+    assert (run.recorded, script_of(run).stdout) == (False, b"hello\n")
     await settled(bench)
     assert bench.runs.rows == {RUN: State.FINISHED}
 

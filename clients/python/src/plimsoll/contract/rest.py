@@ -346,7 +346,10 @@ class ProviderBody(_Answer):
     provider: str
     isolation: Tier = Field(strict=False)
     health: Literal["starting", "serving", "refusing", "draining"]
-    faults: list[str]
+    faults: list[str] = Field(description="Required facts that are missing: with any, nothing is served.")
+    shortfalls: list[str] = Field(
+        default_factory=list, description="What keeps the wall from being proven as the next stronger one."
+    )
     evidence_sha256: Sha256OrEmpty
     checked_unix_ms: UnixMs
     slots: int
