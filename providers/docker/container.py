@@ -111,6 +111,7 @@ class Container:
         body = recipe(self._settings, self._image_id, self.language, gvisor=self._gvisor)
         self.name = self._names.new()
         self.id = await self._daemon.create(self.name, body)
+        self._names.made(self.name)
         self._daemon.deaths.expect(self.id, lambda: self._on_death(self))
         self._attached = await self._daemon.attach(self.id)
         await self._daemon.start(self.id)

@@ -72,6 +72,10 @@ class Names:
         self._alive.add(name)
         return name
 
+    def made(self, name: str) -> None:
+        """Its container was made: once that is gone, no other will come to be."""
+        os.utime(self._place / name, (0, 0))
+
     def forget(self, name: str) -> None:
         """Its container is surely gone."""
         self._alive.discard(name)
