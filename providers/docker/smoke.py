@@ -16,7 +16,7 @@ from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.tiers import Tier
 from providers.docker.agent import identity
 from providers.docker.agent.guests import ENVIRONMENT
-from providers.docker.sight import Limits
+from providers.docker.settings import DockerSettings
 from providers.seam import Break, Finish
 
 INSIDE: Final = "inside"
@@ -26,7 +26,7 @@ _LATE_MS: Final = 3_000
 """How much later than its deadline a run may be over on a busy machine, its leftovers drained included."""
 _LONG_MS: Final = 30_000
 _MIB: Final = 1 << 20
-_FILLED: Final = 256 * _MIB
+_FILLED_MB: Final = 256
 """Larger places are asked for their size only."""
 _PROCESSES: Final = 512
 """The most that a guest can be given."""
@@ -79,20 +79,16 @@ class Case:
     holds: Callable[[Outcome], bool]
 
 
-def cases(wall: Tier, limits: Limits, *, guest_processes: int, disk_bytes: int) -> Mapping[str, Case]:
-    """All cases by name, for a wall (`evidence.wall_of`): at start each is run; later `inside` and one other in turn.
-
-    `guest_processes` is what a guest may have, `disk_bytes` the size of /workspace and of /tmp.
-    """
+def cases(wall: Tier, settings: DockerSettings) -> Mapping[str, Case]:
+    """All cases by name, for a wall (`evidence.wall_of`): at start each is run; later `inside` and one other in turn."""
+    memory_ms = settings.memory_mb * _MIB // (20 * 1000)  # 20 MB a second, on the slowest machine
     return {
-        INSIDE: _inside(wall, limits, disk_bytes),
+        INSIDE: _inside(wall, settings),
         "deadline": Case(Python("while True: pass"), _SHORT_MS, _CAP, _is_late),
         "sleeper": Case(Python("import time; time.sleep(60)"), _SHORT_MS, _CAP, _is_late),
-        "memory": Case(
-            Python(_MEMORY), _LONG_MS + limits.memory_bytes // (20 * 1000), _CAP, _is_out_of_memory
-        ),
+        "memory": Case(Python(_MEMORY), _LONG_MS + memory_ms, _CAP, _is_out_of_memory),
         "flood": Case(Python(_FLOOD), _LONG_MS, _CAP, _is_flood),
-        "processes": _processes(wall, guest_processes),
+        "processes": _processes(wall, settings.pids),
     }
 
 
@@ -151,15 +147,13 @@ def _is_flood(it: Outcome) -> bool:
 # --- from inside ----------------------------------------------------------------------------------------------------------
 
 
-def _inside(wall: Tier, limits: Limits, disk_bytes: int) -> Case:
-    fills = disk_bytes <= min(_FILLED, limits.memory_bytes // 4)
+def _inside(wall: Tier, settings: DockerSettings) -> Case:
+    size = settings.disk_mb * _MIB
+    fills = settings.disk_mb <= min(_FILLED_MB, settings.memory_mb // 4)
     places = (*(_PLACES if fills else ()), _SHM)
     source = f"FILL = {places!r}\n{_probe()}"
     return Case(
-        Python(source),
-        _LONG_MS,
-        16 * _CAP,
-        lambda it: not wrongs(it.stdout, it.finish, wall, places, disk_bytes),
+        Python(source), _LONG_MS, 16 * _CAP, lambda it: not wrongs(it.stdout, it.finish, wall, places, size)
     )
 
 
