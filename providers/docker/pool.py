@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from plimsoll.contract.requests import Kind
-from providers.docker.container import Container, NotMade
+from providers.docker.container import Container
 from providers.docker.daemon import Daemon
 from providers.docker.names import Names, Reaper
 from providers.docker.settings import DockerSettings
@@ -96,7 +96,7 @@ class Pool:
         self._waiting: list[Container] = []
         """Longest waiting first."""
         self._running: set[Container] = set()
-        self._coming: dict[asyncio.Task[None], str | None] = {}
+        self._coming: dict[Container, asyncio.Task[None]] = {}
         self._dying: set[asyncio.Task[None]] = set()
         self._claims: deque[_Claim] = deque()
         self._generation = 0
@@ -124,7 +124,7 @@ class Pool:
     async def __aexit__(self, *_: object) -> None:
         """End every container; what is not gone within two seconds ends by itself, and its name stays in the table."""
         self._closing = True
-        for task in (*self._keepers, *self._coming):
+        for task in (*self._keepers, *self._coming.values()):
             task.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         for claim in self._claims:
@@ -134,7 +134,7 @@ class Pool:
             self.give_back(container)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                while tasks := [*self._coming, *self._dying]:
+                while tasks := [*self._coming.values(), *self._dying]:
                     await asyncio.wait(tasks)
         for task in self._dying:
             task.cancel()
@@ -208,7 +208,7 @@ class Pool:
 
     def _unmet(self) -> Iterator[str | None]:
         """The languages of runs that wait and for which nothing is coming."""
-        coming = list(self._coming.values())
+        coming = [each.language for each in self._coming]
         for claim in self._claims:
             fitting = [each for each in coming if claim.fits(each)]
             if fitting:
@@ -220,7 +220,7 @@ class Pool:
         """What to make for the time when runs come, the scarcest first. Not while that is failing."""
         if asyncio.get_running_loop().time() < self._retry_at:
             return
-        have = Counter(each.language for each in self._waiting) + Counter(self._coming.values())
+        have = Counter(each.language for each in (*self._waiting, *self._coming))
         for language in sorted(LANGUAGES, key=lambda each: have[each]):
             if have[language] < self._settings.pool:
                 yield language
@@ -251,39 +251,42 @@ class Pool:
             gvisor=self._gvisor,
             on_death=self._on_death,
         )
-        task = asyncio.create_task(self._make(container))
-        self._coming[task] = language
-        task.add_done_callback(self._came)
+        task = self._coming[container] = asyncio.create_task(self._make(container))
+        task.add_done_callback(lambda _: self._came(container))
 
-    def _came(self, task: asyncio.Task[None]) -> None:
-        del self._coming[task]
+    def _came(self, container: Container) -> None:
+        self._coming.pop(container, None)  # one that was ended before its first step is still there
         self._wanted.set()
 
     # --- a container's life -----------------------------------------------------------------------------------------
 
     async def _make(self, container: Container) -> None:
+        """From nothing to a container that waits, or to none."""
         generation = self._generation
-        fault: str | None = None
+        proven = False
+        try:
+            proven = await self._is_made(container)
+        finally:
+            del self._coming[container]  # from here on it counts as what it has become
+            if proven and generation == self._generation and not self._closing:
+                self._failures, self._retry_at = 0, 0.0
+                self._offer(container)
+            else:
+                self._bury(container)
+
+    async def _is_made(self, container: Container) -> bool:
         try:
             await container.open()
             async with asyncio.timeout(EXAMINE_S):
                 await self._examine(container)
         except Unproven as unproven:
-            fault = unproven.fault
-        except (NotMade, TimeoutError) as failure:
-            fault = ""
-            _say("container-not-made", str(getattr(failure, "code", "examine_timeout")))
-        except BaseException:
-            self._bury(container)
-            raise
-        if fault is not None:
-            self._bury(container)
-            self._failed(fault)
-        elif generation != self._generation:
-            self._bury(container)
-        else:
-            self._failures, self._retry_at = 0, 0.0
-            self._offer(container)
+            self._failed(unproven.fault)
+            return False
+        except Exception as failure:  # noqa: BLE001  # whatever broke, the pool goes on and runs do not wait for nothing
+            _say("container-not-made", str(getattr(failure, "code", type(failure).__name__)))
+            self._failed("")
+            return False
+        return True
 
     def _offer(self, container: Container) -> None:
         """To the run that waits longest and can use it, or to whoever comes."""

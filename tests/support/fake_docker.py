@@ -80,6 +80,7 @@ class FakeDaemon(Daemon):
         self.starting += 1
         self.most_starting = max(self.most_starting, self.starting)
         try:
+            await asyncio.sleep(0)
             await self.may_start.wait()
         finally:
             self.starting -= 1
