@@ -129,8 +129,11 @@ def _timeout(serving: Sequence[Candidate], request: RunRequest) -> Refusal | Non
 
 
 def _software_meets(candidate: Candidate, request: RunRequest) -> bool:
+    """Software that is not known yet, because the provider is not ready, is not the reason that nothing runs."""
     environment = _environment(candidate, request)
-    return environment is None or software_allowed(request.software_rule, environment.software_identity)
+    if environment is None or (candidate.place is Tier.NONE and not environment.software_identity):
+        return True
+    return software_allowed(request.software_rule, environment.software_identity)
 
 
 def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candidate, ...] | Refusal:

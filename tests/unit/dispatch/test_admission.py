@@ -230,6 +230,16 @@ def test_a_kind_is_not_unsupported_while_the_provider_that_can_run_it_is_not_rea
     assert denied(docker(**UNREADY), candidate(), floor=floor, python=True) == refused_for
 
 
+def test_software_that_is_not_known_yet_is_not_the_reason_that_nothing_runs() -> None:
+    nameless = {Kind.JAVASCRIPT: Environment("", "", 300_000, ())}
+    unready = docker(**REFUSING | {"environments": nameless})
+    rule = SoftwareRule("approved", ("software:1",))
+    refusal = refused(unready, request=javascript(software_rule=rule, minimum_isolation=Tier.CONTAINER))
+    assert (refusal.code, refusal.reason) == UNMET
+    known = docker(**REFUSING)
+    assert refused(known, request=javascript(software_rule=rule)).code is Code.SOFTWARE_UNMET
+
+
 def test_a_kind_that_no_provider_can_ever_run_is_unsupported_from_the_first_moment() -> None:
     unknown = Candidate("wasm", Tier.PROCESS, None, away=True, pending=True)
     assert denied(unknown, floor=None, python=True) == (Code.UNSUPPORTED, Reason.UNSUPPORTED)

@@ -45,7 +45,7 @@ class LocalService:
         self._async_client: AsyncClient | None = None
 
     def start(self) -> Self:
-        """Start the service and wait until it accepts connections. Raises LocalServiceError after at most two minutes."""
+        """Start the service and wait until it accepts connections. Raises LocalServiceError after at most three minutes."""
         if self._service is None:
             self._service = start(find_daemon(self._daemon), self._environment)
         return self
