@@ -50,7 +50,10 @@ _EVENTS = {
     "text/event-stream": {
         "schema": {
             "type": "string",
-            "description": "Events `accepted`, `stdout`, `stderr`, then one `result` (a RunAnswer) or `error` (a Problem).",
+            "description": (
+                "Events `accepted`, `stdout`, `stderr`, of a project also `step`, then one `result` (a RunAnswer) or"
+                " `error` (a Problem)."
+            ),
         }
     }
 }
