@@ -102,7 +102,7 @@ def _holds_no_more(family: runsc.Family, values: Values) -> bool:
 
 
 def _is_its_user(family: runsc.Family, values: Values) -> bool:
-    return all(set(values.get(f"sandbox.{name}", "").split()) == {family.uid} for name in ("uids", "gids"))
+    return all(values.get(f"sandbox.{name}") == " ".join([family.uid] * 4) for name in ("uids", "gids"))
 
 
 KERNEL: Final = (

@@ -37,9 +37,9 @@ async def manifest_of(export: AsyncIterator[bytes], image: Mapping[str, Any]) ->
 
     `export` is what `GET /images/{id}/get` streams; whoever gives it bounds how long that takes.
     """
-    contents = Contents(str(image.get("Id")))
     waiting = bytearray()
     try:
+        contents = Contents(str(image.get("Id")))
         async for part in export:
             waiting += part
             if len(waiting) >= _AT_ONCE:

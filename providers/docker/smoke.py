@@ -175,7 +175,7 @@ def _checks(wall: Tier, filled: tuple[str, ...], disk_bytes: int) -> dict[str, C
     sizes = {**dict.fromkeys(_PLACES, disk_bytes), _SHM: _MIB}
     gvisor = wall is Tier.KERNEL
     return {
-        "kernel": lambda it: (it == _GVISOR_KERNEL) == gvisor,
+        "kernel": lambda it: bool(it) and (it == _GVISOR_KERNEL) == gvisor,
         "ids": lambda it: it == [identity.GUEST],
         "rights": lambda it: _has_no_rights(it, gvisor=gvisor),
         "environment": lambda it: it == ENVIRONMENT,
@@ -188,7 +188,7 @@ def _checks(wall: Tier, filled: tuple[str, ...], disk_bytes: int) -> dict[str, C
         "calls": lambda it: _are_refused(it, _OWN_TO_GVISOR if gvisor else frozenset()),
         # In gVisor a new namespace is a part of gVisor's own kernel.
         "namespaces": lambda it: gvisor or _are_refused(it, frozenset()),
-        "device": lambda it: gvisor or it != "done",
+        "device": lambda it: bool(it) and (gvisor or it != "done"),
         "first_process": lambda it: len(it) == 4 and "done" not in it.values(),  # noqa: PLR2004  # as above
         "settings": lambda it: len(it) == 3 and "done" not in it.values(),  # noqa: PLR2004  # as above
         "owners": lambda it: it == [identity.AGENT, identity.GUEST],
