@@ -7,7 +7,7 @@ run's end. One that differs takes the tier away at once, from the runs under way
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,6 +26,8 @@ from providers.docker.recipe import seccomp_profile
 from providers.docker.settings import DockerSettings
 from providers.seam import Findings, Finish, Lost, NotStarted, Observation, Order, ProviderFault, Step
 
+TAKE_S: Final = 12.0
+"""How long a run may wait for a container: less than the host gives a run to begin, so that it is known not to have begun."""
 WALL_CHANGED: Final = "wall_changed"
 _UNKNOWN: Final = "unknown"
 _LANGUAGES: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -57,8 +59,10 @@ class DockerProvider:
         self._judged: tuple[Observation, ...] = ()
         """The facts about the container that was judged last; every other must have the same."""
         self._tell: Callable[[str], None] = lambda _fault: None
-        self._courses: dict[str, Course | None] = {}
+        self._runs: dict[str, asyncio.Task[Container] | Course] = {}
+        """Waiting for a container, or in it."""
         self._cancelled: set[str] = set()
+        """Those that were while they waited."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -172,25 +176,33 @@ class DockerProvider:
         """One program in a container that nothing ran in before, and nothing will after it."""
         if self._pool is None or order.payload.kind not in _LANGUAGES:
             raise NotStarted
-        pool = self._pool
-        language = None if isinstance(order.payload, Project) else order.payload.kind.value
-        self._courses[order.run_id] = None
         try:
-            container = await pool.take(language)
-            try:
-                if order.run_id in self._cancelled:
-                    raise NotStarted
-                course = self._courses[order.run_id] = Course(container, order)
+            async with self._container(self._pool, order) as container:
+                course = self._runs[order.run_id] = Course(container, order)
                 async with aclosing(course.steps()) as steps:
                     async for step in steps:
                         if isinstance(step, Finish):
                             self._look_back(container)
                         yield step
-            finally:
-                pool.give_back(container)
         finally:
-            del self._courses[order.run_id]
+            self._runs.pop(order.run_id, None)
             self._cancelled.discard(order.run_id)
+
+    @asynccontextmanager
+    async def _container(self, pool: Pool, order: Order) -> AsyncIterator[Container]:
+        """Raises NotStarted when there is none in time, or when the run was cancelled before."""
+        language = None if isinstance(order.payload, Project) else order.payload.kind.value
+        taking = self._runs[order.run_id] = asyncio.create_task(pool.take(language))
+        try:
+            await asyncio.wait((taking,), timeout=TAKE_S)
+            if not taking.done() or order.run_id in self._cancelled:
+                raise NotStarted
+            yield taking.result()
+        finally:
+            taking.cancel()
+            (taken,) = await asyncio.gather(taking, return_exceptions=True)
+            if isinstance(taken, Container):
+                pool.give_back(taken)
 
     def _look_back(self, container: Container) -> None:
         """Before a run's end is told: if its wall is no longer what it was, no run is said to have had it."""
@@ -201,13 +213,12 @@ class DockerProvider:
 
     def cancel(self, run_id: str) -> None:
         """Stop its course; before it has one, the run never starts."""
-        if run_id not in self._courses:
-            return
-        course = self._courses[run_id]
-        if course is None:
+        run = self._runs.get(run_id)
+        if isinstance(run, Course):
+            run.stop(Stop.CANCELLED)
+        elif run is not None:
             self._cancelled.add(run_id)
-        else:
-            course.stop(Stop.CANCELLED)
+            run.cancel()
 
     async def close(self) -> None:
         """End every container, then the talk with the daemon. What is not gone in time ends with its stream."""
