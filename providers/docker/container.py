@@ -92,6 +92,7 @@ class Container:
         self._on_death = on_death
         self._limits = Limits(settings.memory_mb * _MIB, pids_limit(settings, gvisor=gvisor), settings.cpus)
         self.sight: Sight | Unsighted = Unsighted("not_open", self._limits.memory_bytes)
+        self._creating: asyncio.Task[str] | None = None
         self._attached: Attached | None = None
         self._complaints = 0
         self._destroying = asyncio.Lock()
@@ -110,7 +111,9 @@ class Container:
     async def _open(self) -> None:
         body = recipe(self._settings, self._image_id, self.language, gvisor=self._gvisor)
         self.name = self._names.new()
-        self.id = await self._daemon.create(self.name, body)
+        # Whoever gives up meanwhile: the daemon goes on, and only what it made can be removed.
+        self._creating = asyncio.create_task(self._daemon.create(self.name, body))
+        self.id = await asyncio.shield(self._creating)
         self._names.made(self.name)
         self._daemon.deaths.expect(self.id, lambda: self._on_death(self))
         self._attached = await self._daemon.attach(self.id)
@@ -186,9 +189,10 @@ class Container:
             return True
         gone = False
         try:
+            made = bool(self.id) or await self._is_created()
             with contextlib.suppress(DaemonError):
                 was_there = await self._daemon.remove(self.name)
-                gone = was_there or bool(self.id)  # else it may be in the making still
+                gone = was_there or made  # else it may come to be still
         finally:
             self._daemon.deaths.forget(self.id)
             if gone:
@@ -196,3 +200,14 @@ class Container:
             else:
                 self._names.abandon(self.name)
         return gone
+
+    async def _is_created(self) -> bool:
+        """Wait for the end of its making; whether that is known to have come to something."""
+        if self._creating is None:
+            return False
+        try:
+            await self._creating
+        except DaemonError:
+            return False
+        self._names.made(self.name)
+        return True

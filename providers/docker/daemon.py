@@ -237,9 +237,12 @@ class Attached:
         if response is None or response.connection is None or response.connection.transport is None:
             raise StreamCut
         self._transport: asyncio.Transport = response.connection.transport
+        self._aborted = False
 
     async def read(self) -> tuple[int, bytes] | None:
         """(1 for stdout or 2 for stderr, bytes), or None at the end, however it came."""
+        if self._aborted:
+            return None
         try:
             message = await self._stream.read_out()
         except (aiohttp.ClientError, OSError):
@@ -257,6 +260,7 @@ class Attached:
 
     async def abort(self) -> None:
         """Cut it now, whatever is still to be read or written; again is fine. Whoever reads finds the end."""
+        self._aborted = True
         self._transport.abort()
         with contextlib.suppress(AssertionError):  # its connection is gone already
             await self._stream.close()

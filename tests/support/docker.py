@@ -65,12 +65,27 @@ class Unix(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Daemon:
-    """A running dockerd."""
+    """A dockerd, running unless it was killed."""
 
     place: Path
-    pid: int
+    process: "subprocess.Popen[bytes]" = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Without a word to anybody."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def start_again(self) -> None:
+        """With all that it had before."""
+        _end_of_containerd(self.place)
+        self.process = _launched(self.place)
+        _wait_for(self)
 
     @property
     def socket(self) -> str:
@@ -113,28 +128,54 @@ def daemon(place: Path) -> Iterator[Daemon]:
         words = [f"--platform={runsc_platform()}", "--network=none"]
         config["runtimes"] = {"runsc": {"path": shutil.which("runsc"), "runtimeArgs": words}}
     (place / "daemon.json").write_text(json.dumps(config))
-    with (place / "log").open("wb") as log:
-        process = subprocess.Popen(
+    found = Daemon(place, _launched(place))
+    try:
+        _wait_for(found)
+        yield found
+        _remove_all(found)
+    finally:
+        found.process.terminate()
+        found.process.wait(30)
+        _unmount(place)
+
+
+def _unmount(place: Path) -> None:
+    """What a daemon that was killed left mounted."""
+    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in reversed(mounted):
+        if Path(point).is_relative_to(place):
+            subprocess.run(["umount", "--lazy", point], check=False, timeout=30)
+
+
+def _end_of_containerd(place: Path) -> None:
+    """Of the one that dies with its killed dockerd. A dead one that nobody has reaped yet would be taken for a living one."""
+    noted = place / "exec" / "containerd" / "containerd.pid"
+    deadline = time.monotonic() + 30
+    while noted.exists() and time.monotonic() < deadline:
+        try:
+            dead = Path(f"/proc/{noted.read_text()}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            dead = True
+        if dead:
+            noted.unlink()
+        time.sleep(0.02)
+
+
+def _launched(place: Path) -> "subprocess.Popen[bytes]":
+    with (place / "log").open("ab") as log:
+        return subprocess.Popen(
             ["dockerd", "--config-file", place / "daemon.json", "-H", f"unix://{place / 'docker.sock'}"],
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    found = Daemon(place, process.pid)
-    try:
-        _wait_for(found, process)
-        yield found
-        _remove_all(found)
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
-def _wait_for(found: Daemon, process: "subprocess.Popen[bytes]") -> None:
+def _wait_for(found: Daemon) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        assert process.poll() is None, (found.place / "log").read_text()
+        assert found.process.poll() is None, (found.place / "log").read_text()
         with contextlib.suppress(OSError):
             found.call("GET", "/version")
             return

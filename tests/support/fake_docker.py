@@ -52,6 +52,8 @@ class FakeDaemon(Daemon):
         self.created: list[str] = []
         self.create_error: str | None = None
         self.remove_error: str | None = None
+        self.may_create = asyncio.Event()
+        self.may_create.set()
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.may_remove = asyncio.Event()
@@ -65,6 +67,7 @@ class FakeDaemon(Daemon):
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
         await asyncio.sleep(0)
         self.created.append(name)
+        await self.may_create.wait()
         if self.create_error is not None:
             raise DaemonError(self.create_error)
         box = self.boxes[name] = Box(secrets.token_hex(32), list(body["Cmd"]))

@@ -421,6 +421,16 @@ async def test_at_the_end_everything_is_gone_whatever_it_was_doing(make: Make) -
     assert not world.names._place.exists()
 
 
+async def test_one_that_is_being_made_at_the_end_is_waited_for_and_removed(make: Make) -> None:
+    async with make(pool=1, full=False) as (world, pool):
+        world.daemon.may_create.clear()
+        await until(lambda: len(world.daemon.created) == 2)
+        asyncio.get_running_loop().call_later(0.1, world.daemon.may_create.set)
+    assert world.daemon.most_boxes == 2
+    assert (world.daemon.boxes, pool.alive()) == ({}, 0)
+    assert not world.names._place.exists()
+
+
 async def test_the_end_does_not_wait_for_a_daemon_that_hangs_and_forgets_no_name(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
