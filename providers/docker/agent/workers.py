@@ -13,7 +13,8 @@ _HERE = Path(__file__).parent
 COMMANDS = {
     # Isolated: neither the environment nor the workspace decides what the interpreter loads before the snippet's first line.
     "python": ("/usr/bin/python3", "-I", str(_HERE / "snippet.py")),
-    "javascript": ("/usr/bin/node", str(_HERE / "snippet.js")),
+    # Without the flag Node 18 has no `import()` in a script that is compiled here.
+    "javascript": ("/usr/bin/node", "--experimental-vm-modules", str(_HERE / "snippet.js")),
 }
 
 
