@@ -81,7 +81,10 @@ class _Fault(Exception):
 
 
 def trust(ca_file: Path | None = None) -> ssl.SSLContext:
-    """Who is believed to be an origin: this machine's authorities, or only those in `ca_file`. The environment has no say."""
+    """Who is believed to be an origin: this machine's authorities, or only those in `ca_file`. The environment has no say.
+
+    Reading them takes a while: make one for all runs. It keeps nothing of a connection.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_file is not None:

@@ -18,13 +18,14 @@ from broker.upstream import Limits, Sending, Upstream, UpstreamFault, connect, t
 from plimsoll.contract.grants import Origin
 from tests.integration.broker.apis import HOME, Api, Authority, Request, answer, canned, serve
 
+TLS = trust()
 LIMITS = Limits(connect_s=10, first_byte_s=30, total_s=30)
 GET = Sending("GET", "/v1/x")
 
 
 @asynccontextmanager
 async def speaking(api: Api, limits: Limits = LIMITS) -> AsyncIterator[Upstream]:
-    upstream = await connect(api.origin, HOME, trust(), limits)
+    upstream = await connect(api.origin, HOME, TLS, limits)
     assert isinstance(upstream, Upstream), upstream
     async with upstream:
         yield upstream
@@ -321,7 +322,7 @@ async def test_nobody_there_is_a_fault() -> None:
 async def test_a_second_address_is_tried_when_the_first_takes_no_connection() -> None:
     async with serve(canned(answer(b"hi"))) as api:
         nobody, home = ipaddress.ip_address("127.7.7.7"), ipaddress.ip_address("127.0.0.1")
-        async with Upstream(api.origin, Vetted((nobody, home)), trust(), LIMITS) as upstream:
+        async with Upstream(api.origin, Vetted((nobody, home)), TLS, LIMITS) as upstream:
             assert isinstance(await upstream.send(GET), Answered)
 
 
@@ -339,27 +340,27 @@ async def test_a_name_that_changes_its_mind_changes_nothing() -> None:
     async with serve(canned(answer(b"vetted")), host="127.0.0.1") as api:
         origin = Origin("http", "api.example", api.origin.port)
         names = Names(["127.0.0.1"], ["169.254.169.254"])
-        upstream = await connect(origin, HOME, trust(), LIMITS, names)
+        upstream = await connect(origin, HOME, TLS, LIMITS, names)
         assert isinstance(upstream, Upstream)
         async with upstream:
             assert isinstance(await upstream.send(GET), Answered)
             assert isinstance(await upstream.send(GET), Answered)
         assert api.requests[0].values("host") == [f"api.example:{origin.port}".encode()]
-        assert await connect(origin, HOME, trust(), LIMITS, names) is AddressFault.NEVER
+        assert await connect(origin, HOME, TLS, LIMITS, names) is AddressFault.NEVER
 
 
 async def test_an_unlisted_address_gets_no_connection() -> None:
     async with serve(canned(answer())) as api:
-        assert await connect(api.origin, Rules(), trust(), LIMITS) is AddressFault.PRIVATE
+        assert await connect(api.origin, Rules(), TLS, LIMITS) is AddressFault.PRIVATE
         ours = Rules(HOME.listed, ((None, api.origin.port),))
-        assert await connect(api.origin, ours, trust(), LIMITS) is AddressFault.OURSELVES
+        assert await connect(api.origin, ours, TLS, LIMITS) is AddressFault.OURSELVES
     assert api.connections == 0
 
 
 async def test_another_peer_than_the_vetted_one_gets_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernel had been told to send the connection elsewhere."""
     async with serve(canned(answer())) as api:
-        upstream = Upstream(api.origin, Vetted((ipaddress.ip_address("127.0.0.2"),)), trust(), LIMITS)
+        upstream = Upstream(api.origin, Vetted((ipaddress.ip_address("127.0.0.2"),)), TLS, LIMITS)
         network = upstream._pool._network_backend._network  # type: ignore[attr-defined]
         honest = network.connect_tcp
 
@@ -381,7 +382,7 @@ async def test_https_is_verified_by_the_name_of_the_origin(authority: Authority)
         other = replace(api.origin, host="other.example")
         async with Upstream(other, home, trust(authority.file), LIMITS) as upstream:
             assert await upstream.send(GET) is UpstreamFault.TLS
-        async with Upstream(api.origin, home, trust(), LIMITS) as upstream:
+        async with Upstream(api.origin, home, TLS, LIMITS) as upstream:
             assert await upstream.send(GET) is UpstreamFault.TLS
     assert len(api.requests) == 1
 
