@@ -1,7 +1,8 @@
 """Credentials from minters of the operator's own: a program, or an HTTP service.
 
 Both are defined in the broker's own settings, and a profile may only name one: whoever can write profiles must not choose
-what is started or asked. Both are told for whom as one JSON object, and have a deadline and a bound on what they say.
+what is started or asked, nor to which API the result goes: each lists the `origins` it mints for. Both are told for whom as
+one JSON object, and have a deadline and a bound on what they say.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from broker.credential import Credential, CredentialFault, Place, attach
 from broker.message import Answered, Pairs
 from broker.mint import MintFault, Order
 from broker.upstream import Sending, Upstream, UpstreamFault
+from plimsoll.contract.grants import Origin
 
 HOOK_S: Final = 10.0
 OUTPUT_BYTES: Final = 32 << 10
@@ -44,6 +46,7 @@ class ExecHook:
     """
 
     command: tuple[str, ...]
+    origins: frozenset[str]
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = HOOK_S
 
@@ -117,9 +120,11 @@ def _attached(output: bytes, place: Place) -> Credential | MintFault:
 
 @dataclass(frozen=True, slots=True)
 class HttpHook:
-    """A service that is asked with a POST of the order to `path`, and answers 200 and `{"credential": "…"}`."""
+    """A service at `url` that is asked with a POST of the order to `path`, and answers 200 and `{"credential": "…"}`."""
 
+    url: Origin
     path: str
+    origins: frozenset[str]
     headers: Pairs = field(default=(), repr=False)
 
 

@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from plimsoll.contract.profiles import Profile
+
 VERSION: Final = 1
 KEY_ID_BYTES: Final = 8
 PUBLIC_BYTES: Final = 32
@@ -43,6 +45,24 @@ class Binding:
     def encode(self) -> bytes:
         """The one text of this binding."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+
+def binding_of(profile: Profile) -> Binding:
+    """What the box beside `profile` is bound to: everything but the profile's sizes and its health check."""
+    terms = {
+        name: str(value)
+        for name, value in asdict(profile.credential).items()
+        if name not in {"type", "audience"}
+    }
+    return Binding(
+        profile=profile.name,
+        origin=profile.origin,
+        credential_type=profile.credential.type.value,
+        audience=profile.credential.audience,
+        allow=profile.allow,
+        allowed_callers=profile.allowed_callers,
+        terms=tuple(sorted(terms.items())),
+    )
 
 
 def raw(public: X25519PublicKey) -> bytes:

@@ -4,9 +4,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from app.vault import box
-from app.vault.box import Binding
+from app.vault.box import Binding, binding_of
 
-__all__ = ["Binding", "seal"]
+__all__ = ["Binding", "binding_of", "seal"]
 
 
 def seal(secret: bytes, binding: Binding, recipient: X25519PublicKey) -> bytes:

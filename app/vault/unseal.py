@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from app.vault import box, keys
-from app.vault.box import Binding
+from app.vault.box import Binding, binding_of
 from app.vault.keys import KeyUnusable
 
-__all__ = ["Binding", "BoxFault", "KeyUnusable", "Secret", "Unsealer", "load"]
+__all__ = ["Binding", "BoxFault", "KeyUnusable", "Secret", "Unsealer", "binding_of", "load"]
 
 
 class BoxFault(StrEnum):

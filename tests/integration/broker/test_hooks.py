@@ -20,11 +20,14 @@ from plimsoll.contract.grants import Origin
 from tests.integration.broker.apis import HOME, Api, answer, canned, serve
 
 ORDER = Order("hr-read", "caller-7", "a" * 32, budget_s=30.0)
+ANY = frozenset({"https://hr.example.com"})
 TOLD = {"profile": "hr-read", "caller": "caller-7", "run_id": "a" * 32, "audience": "hr", "budget_s": 30.0}
 
 
 def program(code: str, timeout_s: float = 30, **environment: str) -> ExecMinter:
-    return ExecMinter(ExecHook((sys.executable, "-I", "-c", code), environment, timeout_s), "hr", Place())
+    return ExecMinter(
+        ExecHook((sys.executable, "-I", "-c", code), ANY, environment, timeout_s), "hr", Place()
+    )
 
 
 def token(minted: Credential | MintFault) -> str:
@@ -81,7 +84,7 @@ async def test_a_program_need_not_read() -> None:
 
 async def test_a_program_that_is_not_there_is_a_fault() -> None:
     assert (
-        await ExecMinter(ExecHook(("/nonexistent/minter",)), "hr", Place()).mint(ORDER)
+        await ExecMinter(ExecHook(("/nonexistent/minter",), ANY), "hr", Place()).mint(ORDER)
         is MintFault.HOOK_UNAVAILABLE
     )
 
@@ -89,7 +92,7 @@ async def test_a_program_that_is_not_there_is_a_fault() -> None:
 def test_a_program_is_named_by_its_whole_path() -> None:
     for command in ((), ("python3",), ("./minter",)):
         with pytest.raises(CredentialFault):
-            ExecHook(command)
+            ExecHook(command, ANY)
 
 
 def alive(pid: int) -> bool:
@@ -125,7 +128,10 @@ def asking(api: Api, rules: Rules = HOME) -> Callable[[], Awaitable[Upstream | A
 
 def service(api: Api, rules: Rules = HOME) -> HttpMinter:
     return HttpMinter(
-        HttpHook("/mint", (("authorization", "Bearer of-the-hook"),)), asking(api, rules), "hr", Place()
+        HttpHook(api.origin, "/mint", ANY, (("authorization", "Bearer of-the-hook"),)),
+        asking(api, rules),
+        "hr",
+        Place(),
     )
 
 

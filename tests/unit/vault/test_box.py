@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.vault import box, seal, unseal
-from app.vault.seal import Binding
+from app.vault.seal import Binding, binding_of
 from app.vault.unseal import BoxFault, Secret, Unsealer
+from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
 
 BOUND = Binding(
     profile="hr-read",
@@ -61,6 +62,37 @@ def test_a_box_stays_shut_beside_any_other(name: str, value: Any) -> None:
 
 def test_each_field_of_the_binding_was_altered() -> None:
     assert {name for name, _ in ALTERED} == {field.name for field in fields(Binding)}
+
+
+PROFILE = Profile(
+    name="hr-read",
+    origin="https://hr.example.com",
+    allow=("GET /v1/employees",),
+    allowed_callers=("reporting",),
+    credential=CredentialTerms(CredentialType.JWT, "hr", issuer="plimsoll", algorithm="EdDSA"),
+)
+SIZES = {"max_calls", "out_bytes", "back_bytes", "health_check"}
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(Profile) if field.name not in SIZES | {"credential"}]
+)
+def test_a_box_is_bound_to_every_field_of_its_profile(name: str) -> None:
+    other: Any = ("other",) if name in {"allow", "allowed_callers"} else "other"
+    assert binding_of(replace(PROFILE, **{name: other})) != binding_of(PROFILE)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(CredentialTerms)])
+def test_a_box_is_bound_to_every_term_of_its_credential(name: str) -> None:
+    other: Any = {"type": CredentialType.STATIC, "lifetime_s": 7}.get(name, "other")
+    changed = replace(PROFILE, credential=replace(PROFILE.credential, **{name: other}))
+    assert binding_of(changed) != binding_of(PROFILE)
+    sealed = seal.seal(SECRET, binding_of(PROFILE), PUBLIC)
+    assert UNSEALER.open(sealed, binding_of(changed)) is BoxFault.BOUND_ELSEWHERE
+
+
+def test_sizes_may_change_without_sealing_again() -> None:
+    assert binding_of(replace(PROFILE, max_calls=1, health_check="/up")) == binding_of(PROFILE)
 
 
 def test_another_key_opens_nothing() -> None:
@@ -117,7 +149,7 @@ def test_the_layout_is_pinned() -> None:
 
 
 def test_the_api_side_has_nothing_that_opens() -> None:
-    assert set(seal.__all__) == {"Binding", "seal"}
+    assert set(seal.__all__) == {"Binding", "binding_of", "seal"}
     assert not hasattr(seal, "unseal")
     assert not hasattr(PUBLIC, "exchange")
 
