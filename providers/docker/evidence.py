@@ -139,6 +139,8 @@ _DAEMON: Final[Mapping[str, str]] = {
 }
 ON_ITS_WORD: Final = (
     Need(lambda values: bool(values.get(UNSEEN)), UNSEEN),
+    # Here the daemon's word on limits is known to be wrong.
+    Need(lambda values: values.get(UNSEEN) != "cgroup_ignored", "runsc_flag_ignore_cgroups"),
     *(_is(f"daemon.{name}", value, f"daemon_{name}") for name, value in _DAEMON.items()),
     *(_said_as_asked(name) for name in ("memory_bytes", "memory_and_swap_bytes", "pids", "cpus")),
 )

@@ -41,8 +41,9 @@ class Usage:
 class Unseen(Exception):
     """There is no local proof for this container; `code` says why. It says nothing about how strong the wall is.
 
-    `not_linux`, `pid_unknown` (no such process here), `cgroup_other` (it is not this container's), `cgroup_unmounted`,
-    `no_rights` (we may not read what it runs: that takes root), `process_gone`.
+    `not_linux`, `pid_unknown` (no such process here), `cgroup_other` (it is not this container's), `cgroup_ignored` (a known
+    gVisor runs this container outside of its control groups, so without limits), `cgroup_unmounted`, `no_rights` (we may not
+    read what it runs: that takes root), `process_gone`.
     """
 
     def __init__(self, code: str) -> None:
@@ -100,7 +101,7 @@ class Sight:
         found = Process(pid)
         try:
             where = cgroups.mounts(Process(os.getpid()).text("mountinfo"))
-            groups = cgroups.find(found.text("cgroup"), container_id, where)
+            groups = _groups(found, container_id, where, runsc_sha256)
             seen = tuple(_look(found, groups, container_id, limits, runsc_sha256))
             made = cls(pidfd, found, groups, limits, seen)
         except cgroups.Missing as missing:
@@ -161,6 +162,17 @@ class Sight:
             found.text("cgroup"),
             tuple(map(process.read, self._limit_files)),
         )
+
+
+def _groups(found: Process, container_id: str, where: cgroups.Mounts, vouched: frozenset[str]) -> Groups:
+    """Raises Missing, and tells a process elsewhere from one of this container that was left without limits."""
+    try:
+        return cgroups.find(found.text("cgroup"), container_id, where)
+    except cgroups.Missing as missing:
+        is_named = found.arguments().endswith(b"\0%b\0" % container_id.encode()) and container_id
+        if is_named and found.executable().on_host and runsc.release_of(found.executable_sha256(), vouched):
+            raise cgroups.Missing("cgroup_ignored") from missing
+        raise
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------------

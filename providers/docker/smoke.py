@@ -81,12 +81,13 @@ class Case:
 
 def cases(wall: Tier, settings: DockerSettings) -> Mapping[str, Case]:
     """All cases by name, for a wall (`evidence.wall_of`): at start each is run; later `inside` and one other in turn."""
+    bomb = _MEMORY.format(steps=2 * settings.memory_mb // 4)
     memory_ms = settings.memory_mb * _MIB // (20 * 1000)  # 20 MB a second, on the slowest machine
     return {
         INSIDE: _inside(wall, settings),
         "deadline": Case(Python("while True: pass"), _SHORT_MS, _CAP, _is_late),
         "sleeper": Case(Python("import time; time.sleep(60)"), _SHORT_MS, _CAP, _is_late),
-        "memory": Case(Python(_MEMORY), _LONG_MS + memory_ms, _CAP, _is_out_of_memory),
+        "memory": Case(Python(bomb), _LONG_MS + memory_ms, _CAP, _is_out_of_memory),
         "flood": Case(Python(_FLOOD), _LONG_MS, _CAP, _is_flood),
         "processes": _processes(wall, settings.pids),
     }
@@ -94,7 +95,8 @@ def cases(wall: Tier, settings: DockerSettings) -> Mapping[str, Case]:
 
 # --- one limit each -------------------------------------------------------------------------------------------------------
 
-_MEMORY: Final = "held = []\nwhile True: held.append(bytearray(b'x') * (4 << 20))"
+_MEMORY: Final = "held = []\nfor _ in range({steps}): held.append(bytearray(b'x') * (4 << 20))"
+"""Up to twice the limit, so that where there is none it is not the machine that runs out."""
 _FLOOD: Final = "while True: print('x' * 999)"
 _FORKS: Final = f"""
 import os, time

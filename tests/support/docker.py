@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -48,7 +49,8 @@ def runsc_available() -> Answer:
 def runsc_platform() -> str:
     """Systrap where this runsc knows it (from 2023 on), else ptrace."""
     said = subprocess.run(["runsc", "--version"], capture_output=True, text=True, check=True).stdout
-    return "systrap" if said.split()[2].split(".")[-2][:4] >= "2023" else "ptrace"
+    found = re.search(r"20\d{6}", said)
+    return "systrap" if found and found[0] >= "2023" else "ptrace"
 
 
 class Unix(http.client.HTTPConnection):
@@ -232,7 +234,11 @@ class Sandbox:
     def start(cls, found: Daemon, image: str, runtime: str, *warm: str, **changes: Any) -> Self:
         made = found.call("POST", "/containers/create", body(image, runtime, warm, **changes))
         stream, rest = _attach(found, made["Id"])
-        found.call("POST", f"/containers/{made['Id']}/start")
+        try:
+            found.call("POST", f"/containers/{made['Id']}/start")
+        except AssertionError:
+            stream.close()
+            raise
         return cls(found, made["Id"], stream, runtime, rest)
 
     def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:

@@ -231,6 +231,12 @@ class TestOnTheDaemonsWord:
         assert evidence.judge_container(facts, runtime="runsc").tier is Tier.CONTAINER
         assert evidence.wall_of(facts) is Tier.CONTAINER
 
+    def test_a_gvisor_without_limits_proves_nothing_whatever_the_daemon_says_of_them(self) -> None:
+        found = evidence.judge_container(
+            evidence.of_daemon(inspected(), LIMITS, "cgroup_ignored"), runtime="runsc"
+        )
+        assert (found.tier, found.faults) == (Tier.NONE, ("runsc_flag_ignore_cgroups",))
+
     def test_gvisor_is_not_believed(self) -> None:
         found = word(inspected(), "runsc")
         assert (found.tier, found.shortfalls) == (Tier.CONTAINER, ("gvisor_unproven",))
