@@ -42,11 +42,11 @@ def read(folder: str) -> dict[str, bytes]:
                 files[path] = data
                 size += len(data)
                 if len(files) > bounds.FILES:
-                    raise Unreadable(f"{folder}: holds more than {bounds.FILES} files")
+                    raise Unreadable(f"{_shown(folder)}: holds more than {bounds.FILES} files")
                 if size > bounds.FILES_BYTES:
-                    raise Unreadable(f"{folder}: holds more than {bounds.FILES_BYTES} bytes of files")
+                    raise Unreadable(f"{_shown(folder)}: holds more than {bounds.FILES_BYTES} bytes of files")
     except OSError as error:
-        raise Unreadable(f"{folder}: {error.strerror}") from None
+        raise Unreadable(f"{_shown(folder)}: {error.strerror}") from None
     return files
 
 
@@ -54,7 +54,7 @@ def _below(folder: int, prefix: str) -> Iterator[tuple[str, bytes]]:
     for name in sorted(os.listdir(folder)):
         path = prefix + name
         if rule := bounds.path_rule(path):
-            raise Unreadable(f"{path}: its path {rule}")
+            raise Unreadable(f"{_shown(path)}: its path {rule}")
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             with _opened(name, _BELOW, folder) as child:
@@ -69,10 +69,10 @@ def _file(folder: int, name: str, path: str) -> bytes:
         descriptor = os.open(name, _READ, dir_fd=folder)
     except OSError as error:
         what = "a link" if stat.S_ISLNK(_mode(folder, name)) else error.strerror
-        raise Unreadable(f"{path}: {what}") from None
+        raise Unreadable(f"{_shown(path)}: {what}") from None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unreadable(f"{path}: no regular file")
+            raise Unreadable(f"{_shown(path)}: no regular file")
         return file.read(bounds.FILES_BYTES + 1)
 
 
@@ -88,7 +88,7 @@ def check(folder: str, paths: Iterable[str], *, force: bool) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Unwritable(f"{folder}: {error.strerror}") from None
+        raise Unwritable(f"{_shown(folder)}: {error.strerror}") from None
 
 
 def _check(root: int, path: str, *, force: bool) -> None:
@@ -100,9 +100,9 @@ def _check(root: int, path: str, *, force: bool) -> None:
     except FileNotFoundError:
         return
     if mode and not force:
-        raise Unwritable(f"{path}: is there already (--force replaces it)")
+        raise Unwritable(f"{_shown(path)}: is there already (--force replaces it)")
     if stat.S_ISDIR(mode):
-        raise Unwritable(f"{path}: is a folder")
+        raise Unwritable(f"{_shown(path)}: is a folder")
 
 
 def write(folder: str, artifacts: Iterable[Artifact], *, force: bool) -> None:
@@ -114,12 +114,12 @@ def write(folder: str, artifacts: Iterable[Artifact], *, force: bool) -> None:
             for artifact in artifacts:
                 _write(root, artifact, force=force)
     except OSError as error:
-        raise Unwritable(f"{folder}: {error.strerror}") from None
+        raise Unwritable(f"{_shown(folder)}: {error.strerror}") from None
 
 
 def _write(root: int, artifact: Artifact, *, force: bool) -> None:
     if rule := bounds.path_rule(artifact.path):
-        raise Unwritable(f"{artifact.path}: its path {rule}")
+        raise Unwritable(f"{_shown(artifact.path)}: its path {rule}")
     with _parent(root, artifact.path, make=True) as (folder, name):
         try:
             if force:
@@ -127,9 +127,9 @@ def _write(root: int, artifact: Artifact, *, force: bool) -> None:
             else:
                 _create(folder, name, artifact.content)
         except FileExistsError:
-            raise Unwritable(f"{artifact.path}: is there already (--force replaces it)") from None
+            raise Unwritable(f"{_shown(artifact.path)}: is there already (--force replaces it)") from None
         except OSError as error:
-            raise Unwritable(f"{artifact.path}: {error.strerror}") from None
+            raise Unwritable(f"{_shown(artifact.path)}: {error.strerror}") from None
 
 
 def _create(folder: int, name: str, content: bytes) -> None:
@@ -169,7 +169,7 @@ def _parent(root: int, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
             except FileNotFoundError:
                 raise
             except OSError:  # what is no folder, and what is a link
-                raise Unwritable(f"{path}: a link or a file is in the way of its folder") from None
+                raise Unwritable(f"{_shown(path)}: a link or a file is in the way of its folder") from None
             os.close(now)
             now = below
         yield now, name
@@ -192,3 +192,8 @@ def _opened(path: str, how: int, folder: int | None = None) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _shown(path: str) -> str:
+    """A name within one line of ours, whatever it holds."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in path)

@@ -227,6 +227,27 @@ class ArtifactBody(_Answer):
     content_encoding: Encoding
 
 
+_PROJECT_RESULT: dict[str, Any] = {
+    "kind": "project",
+    "outcome": "completed",
+    "outcome_detail": "",
+    "artifacts_truncated": False,
+    "steps": [
+        {
+            "command": "python3 sum.py > out.txt",
+            "exit_code": 0,
+            "timed_out": False,
+            "duration_ms": 24,
+            "stdout": "",
+            "stdout_encoding": "utf-8",
+            "stdout_truncated": False,
+            "stderr": "",
+            "stderr_encoding": "utf-8",
+            "stderr_truncated": False,
+        }
+    ],
+    "artifacts": [{"path": "out.txt", "content": "42\n", "content_encoding": "utf-8"}],
+}
 OutcomeName = Literal["completed", "setup_failed", "timed_out", "protocol_error", "runner_failed"]
 
 
@@ -236,6 +257,7 @@ class ProjectResultBody(_Answer):
     `outcome` says how it went as a whole: `completed` also where a step failed, `setup_failed` when no step was begun.
     """
 
+    model_config = ConfigDict(json_schema_extra={"examples": [_PROJECT_RESULT]})
     kind: Literal["project"]
     outcome: OutcomeName
     outcome_detail: str
