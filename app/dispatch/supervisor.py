@@ -115,8 +115,8 @@ def _start(module: str, descriptor: int) -> subprocess.Popen[bytes]:
 class ProviderSupervisor:
     """Owns one provider: its process, the link to it, and the task that starts it again.
 
-    `latest` is the last word on its first or a later evidence, None before the first. It outlives its process (see `away`), but
-    not one that died before it had any: then nobody knows any more what this provider can prove.
+    `latest` is the last word since its first evidence, None before that. It outlives its process (see `away`), but not one
+    that died before it had any: then nobody knows any more what this provider can prove.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ProviderSupervisor:
     ) -> None:
         """Take over `process`. `link` may bring other deadlines; it must be fresh."""
         self.provider = process.name
-        self.latest: WorkerInfo | None = None
+        self._said: WorkerInfo | None = None
         self.restarts = 0
         self.on_info: Callable[[WorkerInfo], None] = lambda _: None
         self.worker = link if link is not None else WorkerLink()
@@ -143,6 +143,11 @@ class ProviderSupervisor:
     def pid(self) -> int:
         """Process id of the present process; it changes with a restart."""
         return self._process.pid
+
+    @property
+    def latest(self) -> WorkerInfo | None:
+        """The last word, with the slots that are free as of the last answer."""
+        return self._said if self.away else self.worker.latest
 
     @property
     def away(self) -> bool:
@@ -239,7 +244,7 @@ class ProviderSupervisor:
     def _informed(self, info: WorkerInfo) -> None:
         self.on_info(info)
         if info.health is not Health.STARTING:
-            self.latest = info
+            self._said = info
             self._looked = True
             self._evidence.set()
             self._standing = self._standing.then(Standing.of(info), self.provider)
@@ -247,7 +252,7 @@ class ProviderSupervisor:
     def _link_lost(self) -> None:
         self._attached_at = math.inf
         if not self._looked:
-            self.latest = None
+            self._said = None
         self._looked = False
         self._evidence.set()
         self._down.set()

@@ -239,6 +239,11 @@ def test_a_full_provider_is_capacity_though_others_have_room(tmp_path: Path) -> 
     with house(tmp_path) as service, ThreadPoolExecutor(2) as pool:
         two = [pool.submit(service.post, "effect begin sleep:60000", timeout_ms=60_000) for _ in range(2)]
         service.until(lambda: service.ran().get("docker@runsc") == 2)
+        assert {each: service.provider(each)["free"] for each in ALL.split(",")} == {
+            "docker@runsc": 0,
+            "docker": 2,
+            "wasm": 21,
+        }
         for floor in ("", "process", "kernel"):
             refused = service.post("effect", floor)
             assert_nothing_ran(refused, 429, "capacity")
@@ -248,6 +253,7 @@ def test_a_full_provider_is_capacity_though_others_have_room(tmp_path: Path) -> 
         for run in service.http.get("/v1/runs").json()["runs"]:
             service.http.post(f"/v1/runs/{run['id']}/cancel")
         assert {each.result(30).json()["cancelled"] for each in two} == {True}
+        assert service.provider("docker@runsc")["free"] == 2
 
 
 def test_all_providers_get_their_time_to_clean_up_at_the_same_time(tmp_path: Path) -> None:
