@@ -186,6 +186,7 @@ class Calls:
             self._tracer.probed()
             answer = await self._upstream.send(Sending("GET", self._grant.health_check or "/"))
             healthy = isinstance(answer, Answered) and answer.status in _HEALTHY
+            self._tell_circuit(self._clocks.monotonic(), answer, Go())
         finally:
             self._circuit.probed(healthy=healthy)
 

@@ -19,7 +19,7 @@ from broker.credential import Credential, CredentialFault, Place, attach
 from broker.message import Answered, Pairs
 from broker.mint import MintFault, Order
 from broker.upstream import Sending, Upstream, UpstreamFault
-from plimsoll.contract.grants import Origin
+from plimsoll.contract.grants import Origin, parse_route
 
 HOOK_S: Final = 10.0
 OUTPUT_BYTES: Final = 32 << 10
@@ -126,6 +126,10 @@ class HttpHook:
     path: str
     origins: frozenset[str]
     headers: Pairs = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises GrantFault for a path that is not plain."""
+        parse_route(f"POST {self.path}")
 
 
 class HttpMinter:

@@ -6,13 +6,14 @@ otherwise can. A part of the credential is never reacted to: then answers would 
 """
 
 import base64
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 SHORTEST: Final = 8
 """Shorter secrets would be found in what has nothing to do with them; they are refused as credentials."""
-_DIGITS: Final = "0123456789abcdefABCDEF"
-_HEX: Final = {(high + low).encode(): bytes([int(high + low, 16)]) for high in _DIGITS for low in _DIGITS}
+_JSON_RUN: Final = re.compile(rb"(?:\\u00[0-9a-fA-F]{2})+")
+_URL_RUN: Final = re.compile(rb"(?:%[0-9a-fA-F]{2})+")
 _JSON_SHORT: Final = ((rb"\/", b"/"), (rb"\"", b'"'), (rb"\\", b"\\"))
 
 
@@ -42,31 +43,24 @@ class Net:
 def _views(text: bytes) -> Iterator[bytes]:
     """The text, and what it is to a reader of JSON, of URLs, and of URLs in JSON."""
     yield text
-    unescaped = _from_json(text)
-    if unescaped is not text:
+    unescaped = _from_json(text) if b"\\" in text else text
+    if b"\\" in text:
         yield unescaped
-    for view in (text, unescaped) if unescaped is not text else (text,):
-        if b"%" in view:
-            yield _from_hex(view, b"%")
+    if b"%" in text:
+        yield _from_url(text)
+    if b"\\" in text and b"%" in unescaped:
+        yield _from_url(unescaped)
 
 
 def _from_json(text: bytes) -> bytes:
-    if b"\\" not in text:
-        return text
-    unescaped = _from_hex(text, rb"\u00")
+    unescaped = _JSON_RUN.sub(lambda run: bytes.fromhex(run[0].replace(rb"\u00", b"").decode()), text)
     for escape, character in _JSON_SHORT:
         unescaped = unescaped.replace(escape, character)
     return unescaped
 
 
-def _from_hex(text: bytes, mark: bytes) -> bytes:
-    """`text` with every `mark` and two hexadecimal digits as the byte they mean."""
-    first, *parts = text.split(mark)
-    found = [first]
-    for part in parts:
-        byte = _HEX.get(part[:2])
-        found.append(mark + part if byte is None else byte + part[2:])
-    return b"".join(found)
+def _from_url(text: bytes) -> bytes:
+    return _URL_RUN.sub(lambda run: bytes.fromhex(run[0].replace(b"%", b"").decode()), text)
 
 
 def _without_breaks(text: bytes) -> bytes:

@@ -16,7 +16,7 @@ from broker.credential import Credential, CredentialFault, Place
 from broker.hooks import OUTPUT_BYTES, ExecHook, ExecMinter, HttpHook, HttpMinter
 from broker.mint import MintFault, Order
 from broker.upstream import Limits, Upstream, connect, trust
-from plimsoll.contract.grants import Origin
+from plimsoll.contract.grants import GrantFault, Origin
 from tests.integration.broker.apis import HOME, Api, answer, canned, serve
 
 ORDER = Order("hr-read", "caller-7", "a" * 32, budget_s=30.0)
@@ -162,6 +162,12 @@ async def test_a_service_is_told_for_whom_and_answers_the_credential() -> None:
 async def test_a_service_that_does_not_do_its_part_gives_nothing(raw: bytes, fault: MintFault) -> None:
     async with serve(canned(raw)) as api:
         assert await service(api).mint(ORDER) is fault
+
+
+@pytest.mark.parametrize("path", ["mint", "//mint", "/../mint", "/mint\r\nhost: evil"])
+def test_a_service_is_asked_at_a_plain_path(path: str) -> None:
+    with pytest.raises(GrantFault):
+        HttpHook(Origin("https", "mint.example", 443), path, ANY)
 
 
 async def test_a_service_that_is_not_there_or_not_listed_is_a_fault() -> None:

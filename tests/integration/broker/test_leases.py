@@ -370,6 +370,23 @@ async def test_after_a_503_one_call_a_second_looks_at_the_health_check_without_t
     assert (trace.sent, trace.probes, failed(trace)) == (2, 2, {CallCode.SHED: 4})
 
 
+async def test_a_health_check_that_is_turned_away_is_left_alone_too() -> None:
+    moved = Time()
+
+    async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
+        checked = request.lines[0].startswith(b"GET /healthz ")
+        turned = answer(b"", "retry-after: 9", status="429 Too Many Requests")
+        writer.write(turned if checked else answer(b"", "retry-after: 20", status="503 Service Unavailable"))
+
+    grant = replace(GRANT, health_check="/healthz")
+    async with serve(reply) as api, running(api, grant, moved=moved) as run:
+        assert (await run.call())["status"] == 503
+        for _ in range(8):
+            assert await run.code() == CallCode.SHED
+            moved.now += 1
+    assert len(api.requests) == 2
+
+
 class Failing(Minter):
     """A minter that cannot."""
 

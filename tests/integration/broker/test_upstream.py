@@ -326,6 +326,16 @@ async def test_a_second_address_is_tried_when_the_first_takes_no_connection() ->
             assert isinstance(await upstream.send(GET), Answered)
 
 
+async def test_an_ipv6_origin_is_spoken_to_and_named_in_brackets() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 loopback: {error}")
+    async with serve(canned(answer(b"hi")), host="::1") as api, speaking(api) as upstream:
+        assert isinstance(await upstream.send(GET), Answered)
+    assert api.requests[0].values("host") == [f"[::1]:{api.origin.port}".encode()]
+
+
 class Names:
     """A resolver whose answer changes each time."""
 
