@@ -82,6 +82,8 @@ class Calls:
         self._grant, self._upstream, self._clocks = grant, upstream, clocks
         self._credential: Credential | None = credential
         self._net = Net(credential.secrets)
+        # One text for each route, however many entries of the trace name it.
+        self._names = {route: str(route) for route in grant.routes}
         self._budget = Budget(grant.max_calls)
         self._circuit = Circuit(has_probe=grant.health_check is not None)
         self._tracer = Tracer()
@@ -203,7 +205,7 @@ class Calls:
             now = self._clocks.monotonic()
             self._tell_circuit(now, found, going)
             entry = Entry(
-                route=str(allowed.route),
+                route=self._names[allowed.route],
                 method=call.method,
                 status=found.status if isinstance(found, Answered) else 0,
                 delivered=isinstance(answer, Answered),
