@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from typing_extensions import override
-
 PROMISED: Final = ("/workspace", "/tmp", "/dev/shm")  # noqa: S108  # the container's own
 """Where a guest may write: memory file systems with a size of their own, from which nothing is executed."""
 _CLOSED: Final = frozenset({"nosuid", "nodev", "noexec"})
@@ -41,8 +39,8 @@ class Mount:
         """Here, whatever the file system allows elsewhere."""
         return "ro" in self.flags
 
-    @override
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         """As facts write it."""
         size = _SIZE.search(self.options)
         flags = ",".join(sorted(self.flags & {"ro", *_CLOSED}))
@@ -67,7 +65,7 @@ def facts(mountinfo: str) -> dict[str, str]:
     unexpected = sum(not _is_expected(mount) for mount in found) + len(found) - len(last)
     return {
         "mounts.root": "ro" if "/" in last and last["/"].read_only else "rw",
-        **{f"mounts.{place}": str(last.get(place, "")) for place in PROMISED},
+        **{f"mounts.{place}": last[place].text if place in last else "" for place in PROMISED},
         "mounts.kernel_settings": "ro"
         if all(_is_read_only(last, place) for place in ("/proc/sys", "/sys"))
         else "rw",

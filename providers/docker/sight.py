@@ -243,7 +243,7 @@ def _of_gvisor(
     yield _fact("sandbox.network", said.network, how, Tier.KERNEL)
     yield _fact("sandbox.flags", " ".join(said.faults) or "expected", how, Tier.KERNEL)
     (root, *more) = mounts.parse(found.text("mountinfo"))
-    value = f"{root} {root.place}" if not more else f"{1 + len(more)} mounts"
+    value = f"{root.text} {root.place}" if not more else f"{1 + len(more)} mounts"
     yield _fact("sandbox.mounts", value, "/proc/<pid>/mountinfo", Tier.KERNEL)
     alone = all(_runs(pid, executable) for pid in groups.processes())
     value = "the same executable" if alone else "others"
