@@ -23,7 +23,9 @@ function read() {
 }
 
 // What is made or compiled when it is first used is used now, while nobody waits.
-void [process.stdout, process.stderr];
+// A pipe that is full makes a program wait, as it does for one that never touches these streams: else `fs.writeSync` fails, and
+// what is printed in an endless loop piles up in the engine.
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 const nowhere = new Writable({ write: (_data, _encoding, done) => done() });
 new Console(nowhere).log('%s', 1, { a: [1.5, 'x'] }, new Error('x').stack);
 new vm.Script('0', { filename: NAME }).runInThisContext();
