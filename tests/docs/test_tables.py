@@ -136,7 +136,7 @@ def test_the_fields_of_a_record_are_on_their_page_in_order() -> None:
 
 
 def test_how_a_project_went_is_on_its_page() -> None:
-    shown = [plain(name) for name, *_ in table(page("run-results"), "outcome", "what it says")]
+    shown = [plain(name) for name, *_ in table(page("run-results"), "`outcome`", "what it says")]
     assert shown == list(get_args(OutcomeName))
 
 
