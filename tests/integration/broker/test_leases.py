@@ -417,21 +417,33 @@ async def test_without_a_credential_or_an_address_there_is_no_lease() -> None:
         assert api.connections == 0
 
 
-async def test_leases_are_bounded() -> None:
-    async with (
-        serve(canned(answer())) as api,
-        Leases(Clocks(time.monotonic, time.time), os.urandom, most=2) as leases,
-    ):
-        static = StaticMinter(SECRET, Place())
+class Slow(Minter):
+    """A minter that others overtake."""
+
+    @override
+    async def mint(self, order: Order) -> Credential | MintFault:
+        await asyncio.sleep(0.1)
+        return await StaticMinter(SECRET, Place()).mint(order)
+
+
+async def test_leases_are_bounded_also_while_they_are_made() -> None:
+    clocks = Clocks(time.monotonic, time.time)
+    async with serve(canned(answer())) as api, Leases(clocks, os.urandom, most=2) as leases:
 
         async def register(name: str) -> object:
             terms = replace(TERMS, run_id=name * 32)
-            return await leases.register(terms, GRANT, static, lambda: connect(api.origin, HOME, TLS, LIMITS))
+            return await leases.register(terms, GRANT, Slow(), lambda: connect(api.origin, HOME, TLS, LIMITS))
 
-        found = await asyncio.gather(*(register(name) for name in "abcd"))
-        assert sorted(type(one).__name__ for one in found) == ["LeaseFault", "LeaseFault", "bytes", "bytes"]
+        found = await asyncio.gather(*(register(name) for name in "aabcd"))
+        assert [type(one) is bytes for one in found] == [True, False, True, False, False]
+        assert found[1] is LeaseFault.TWICE
+        assert {found[3], found[4]} == {LeaseFault.FULL}
         await leases.close(RUN)
         assert isinstance(await register("e"), bytes)
+        for name in "be":
+            await leases.close(name * 32)
+        assert not leases._by_run
+        assert not leases._by_digest
 
 
 async def test_many_runs_at_once_lose_nothing_and_share_nothing() -> None:
