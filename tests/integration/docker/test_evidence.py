@@ -91,6 +91,23 @@ class TestAWholeWall:
                 sight.close()
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208  # as above
 
+    def test_whoever_may_not_read_what_it_runs_has_no_proof(self, start: Start, runtime: str) -> None:
+        """A service that is not root."""
+        sandbox = ready(start("python"))
+        pid = int(sandbox.state()["Pid"])
+        child = os.fork()
+        if child == 0:
+            code = 2
+            try:
+                os.setgid(65534)
+                os.setuid(65534)
+                Sight.open(sandbox.id, pid, limits(runtime), frozenset())
+            except Unseen as unseen:
+                code = 0 if unseen.code == "no_rights" else 1
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
 
 class TestLater:
     @pytest.mark.component("docker")
