@@ -167,9 +167,13 @@ def description(found: DescribeBody) -> str:
         f"kinds: {', '.join(found.kinds) or 'none'}; floors met now: {', '.join(found.floors) or 'none'}",
     ]
     for provider in found.providers:
-        faults = f" faults={','.join(provider.faults)}" if provider.faults else ""
+        why = _codes("faults", provider.faults) + _codes("shortfalls", provider.shortfalls)
         lines.append(
             f"{provider.provider}: isolation={provider.isolation.value} {provider.health}"
-            f" free={provider.free}/{provider.slots} evidence={provider.evidence_sha256 or '-'}{faults}"
+            f" free={provider.free}/{provider.slots} evidence={provider.evidence_sha256 or '-'}{why}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _codes(name: str, codes: Sequence[str]) -> str:
+    return f" {name}={','.join(codes)}" if codes else ""
