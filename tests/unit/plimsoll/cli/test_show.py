@@ -8,7 +8,6 @@ from plimsoll.cli import show
 from plimsoll.contract.rest import DescribeBody
 from tests.unit.plimsoll import honest
 
-
 PROVIDER = {
     "provider": "docker@runsc",
     "isolation": "container",
