@@ -71,8 +71,9 @@ class Sandbox(Protocol):
 class Course:
     """The one run of a container. `steps` is iterated once; `stop` may be called at any time."""
 
-    def __init__(self, sandbox: Sandbox, order: Order) -> None:
-        """Nothing is sent yet. Raises TypeError for a payload that containers do not run."""
+    def __init__(self, sandbox: Sandbox, order: Order, *, gvisor: bool) -> None:
+        """Nothing is sent yet. `gvisor`: no kill in it spares the guest. Raises TypeError for what containers do not run."""
+        self._gvisor = gvisor
         self._sandbox = sandbox
         self._order = order
         self._payload = ending.runnable(order.payload)
@@ -80,7 +81,7 @@ class Course:
         self._ledger = Ledger(order.output_bytes, self._loop.time())
         self._artifacts: list[Artifact] = []
         self._stopped: asyncio.Future[Stop] = self._loop.create_future()
-        self._watch = Watch(self._usage)
+        self._watch = Watch(self._usage, self._crippled)
         self._writer: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[bytes | None] | None = None
         self._oom_before = self._oom_seen = 0
@@ -128,6 +129,9 @@ class Course:
     def _usage(self) -> Usage:
         self._oom_kills()
         return self._sandbox.sight.memory()
+
+    def _crippled(self) -> bool:
+        return self._gvisor and self._oom_kills() > self._oom_before
 
     def _oom_kills(self) -> int:
         """The most there ever were: the counter goes away together with a container that dies of it."""

@@ -171,9 +171,9 @@ class Looker:
 
         async def one(name: str) -> str:
             async with room, self._container(base, Kind.PYTHON.value) as container:
-                return await self._try(container, cases[name])
+                return await self._try(base, container, cases[name])
 
-        inside = await self._try(first, cases[smoke.INSIDE])
+        inside = await self._try(base, first, cases[smoke.INSIDE])
         async with asyncio.TaskGroup() as group:
             trials = {name: group.create_task(one(name)) for name in others}
         self._tried = {
@@ -183,12 +183,12 @@ class Looker:
         }
 
     @staticmethod
-    async def _try(container: Container, case: smoke.Case) -> str:
+    async def _try(base: Base, container: Container, case: smoke.Case) -> str:
         """Run it the way any run goes."""
         loop = asyncio.get_running_loop()
         order = Order(_RUN_ID, _RUN_ID, case.payload, case.timeout_ms, case.output_bytes)
         stdout, began = bytearray(), loop.time()
-        async with aclosing(Course(container, order).steps()) as steps:
+        async with aclosing(Course(container, order, gvisor=base.gvisor).steps()) as steps:
             async for step in steps:
                 match step:
                     case Begun():

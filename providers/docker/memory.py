@@ -1,7 +1,10 @@
 """Notices a sandbox that stands still at its memory limit, which some runtimes neither end nor let go on.
 
-A kernel that kills at the limit is heard of elsewhere. This is for the case where it does not: memory that cannot be taken back
-stays at the limit, look after look, so nothing that needs more of it can go on, and the run has run out of memory.
+A kernel that kills at the limit usually ends the run. Two cases are left, and both last, look after look:
+
+- memory that cannot be taken back stays at the limit, so nothing that needs more of it can go on
+- under gVisor the kernel killed a process that only lends the guest its address space: gVisor lives, and the guest stands still
+  for ever, some way below the limit
 """
 
 import asyncio
@@ -29,7 +32,16 @@ class Usage(Protocol):
 class Watch:
     """Looks at one container's memory while its run goes on."""
 
-    def __init__(self, look: Callable[[], Usage], *, look_s: float = LOOK_S, full_s: float = FULL_S) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Usage],
+        crippled: Callable[[], bool],
+        *,
+        look_s: float = LOOK_S,
+        full_s: float = FULL_S,
+    ) -> None:
+        """Of a container that is gone `look` says that it holds nothing. `crippled`: a kill left one that cannot go on."""
+        self._crippled = crippled
         self._look = look
         self._look_s = look_s
         self._full_looks = 0
@@ -37,8 +49,8 @@ class Watch:
 
     @property
     def full(self) -> bool:
-        """Whether it was full at the last looks, though perhaps not for long enough."""
-        return self._full_looks > 1
+        """Whether it is known not to go on, or was full at the last looks, though perhaps not for long enough."""
+        return self._full_looks > 1 or self._crippled()
 
     async def starved(self) -> None:
         """Returns when the run is out of memory."""
@@ -46,4 +58,4 @@ class Watch:
             await asyncio.sleep(self._look_s)
             usage = self._look()
             is_full = usage.held_bytes >= usage.limit_bytes - MARGIN_BYTES
-            self._full_looks = self._full_looks + 1 if is_full else 0
+            self._full_looks = self._full_looks + 1 if is_full or self._crippled() else 0

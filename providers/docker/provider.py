@@ -176,9 +176,10 @@ class DockerProvider:
         """One program in a container that nothing ran in before, and nothing will after it."""
         if self._pool is None or order.payload.kind not in _LANGUAGES:
             raise NotStarted
+        gvisor = self._pooled_for is not None and self._pooled_for.gvisor
         try:
             async with self._container(self._pool, order) as container:
-                course = self._runs[order.run_id] = Course(container, order)
+                course = self._runs[order.run_id] = Course(container, order, gvisor=gvisor)
                 async with aclosing(course.steps()) as steps:
                     async for step in steps:
                         if isinstance(step, Finish):

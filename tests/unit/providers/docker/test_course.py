@@ -13,7 +13,7 @@ from plimsoll.contract.results import Artifact, Outcome
 from plimsoll.contract.worker import Out, StepEnded
 from providers.docker.course import Course
 from providers.docker.ending import Stop
-from providers.seam import Begun, Break, Finish, Step
+from providers.seam import Begun, Break, Finish, Order, Step
 from tests.support.sandboxes import FakeDeath, FakeSandbox, FakeUsage, order, steps
 
 SNIPPET = Python("code")
@@ -25,6 +25,10 @@ def project(count: int = 3, artifacts: tuple[str, ...] = ()) -> Project:
     return Project((), ("true",) * count, artifacts)
 
 
+def course_of(box: FakeSandbox, what: Order, *, gvisor: bool = False) -> Course:
+    return Course(box, what, gvisor=gvisor)
+
+
 def without_durations(seen: list[Step]) -> list[Step]:
     return [replace(step, duration_ms=0) if isinstance(step, StepEnded) else step for step in seen]
 
@@ -33,13 +37,13 @@ async def snippet(act: Callable[[FakeSandbox], object], **changes: object) -> li
     """A snippet whose agent does `act` once it has the code."""
     box = FakeSandbox()
     box.on["run"] = lambda: act(box)
-    return await steps(Course(box, order(SNIPPET, **changes)))
+    return await steps(course_of(box, order(SNIPPET, **changes)))
 
 
 async def of_project(payload: Project, act: Callable[[FakeSandbox], object], **changes: object) -> list[Step]:
     box = FakeSandbox()
     box.on["go"] = lambda: act(box)
-    return without_durations(await steps(Course(box, order(payload, **changes))))
+    return without_durations(await steps(course_of(box, order(payload, **changes))))
 
 
 class TestSnippets:
@@ -63,7 +67,7 @@ class TestSnippets:
     async def test_a_streamed_run_is_heard_piece_by_piece(self) -> None:
         box = FakeSandbox()
         box.on["run"] = lambda: box.out(b"first")
-        course = Course(box, order(SNIPPET, stream=True)).steps()
+        course = course_of(box, order(SNIPPET, stream=True)).steps()
         assert [await anext(course), await anext(course)] == [BEGUN, Out("stdout", b"first")]
         box.out(b"second", "stderr")
         assert await anext(course) == Out("stderr", b"second")
@@ -91,14 +95,14 @@ class TestSnippets:
 
     async def test_no_code_leaves_before_begun(self) -> None:
         box = FakeSandbox()
-        course = Course(box, order(SNIPPET)).steps()
+        course = course_of(box, order(SNIPPET)).steps()
         assert await anext(course) == BEGUN
         assert box.heard == []
         await course.aclose()
 
     def test_what_containers_do_not_run_is_refused(self) -> None:
         async def make() -> None:
-            Course(FakeSandbox(), order(Module("m")))
+            course_of(FakeSandbox(), order(Module("m")))
 
         with pytest.raises(TypeError):
             asyncio.run(make())
@@ -114,7 +118,7 @@ class TestStops:
         late = await snippet(act, timeout_ms=50, stream=bool(streamed))
         box = FakeSandbox()
         box.on["run"] = lambda: act(box)
-        course = Course(box, order(SNIPPET, stream=bool(streamed)))
+        course = course_of(box, order(SNIPPET, stream=bool(streamed)))
         ended = await steps(
             course, lambda: asyncio.get_running_loop().call_later(0.05, course.stop, Stop.CANCELLED)
         )
@@ -133,7 +137,7 @@ class TestStops:
         for payload in (SNIPPET, Project(files, ("true",))):
             began = asyncio.get_running_loop().time()
             box = FakeSandbox(deaf=True)
-            seen = await steps(Course(box, order(payload, timeout_ms=50)))
+            seen = await steps(course_of(box, order(payload, timeout_ms=50)))
             assert asyncio.get_running_loop().time() - began < 5
             assert len(seen) == 2
             assert isinstance(seen[1], Finish)
@@ -146,7 +150,7 @@ class TestStops:
                 self.out(b"x")
                 return await super().receive()
 
-        seen = await steps(Course(Endless(), order(SNIPPET, timeout_ms=50, output_bytes=65_536)))
+        seen = await steps(course_of(Endless(), order(SNIPPET, timeout_ms=50, output_bytes=65_536)))
         assert isinstance(seen[-1], Finish)
         assert seen[-1].timed_out
 
@@ -162,19 +166,19 @@ class TestStops:
 
         box = Late()
         box.on["run"] = lambda: box.say("result", exit=0)
-        course = Course(box, order(SNIPPET))
+        course = course_of(box, order(SNIPPET))
         assert await steps(course) == [BEGUN, Finish(0)]
 
     async def test_the_first_reason_counts(self) -> None:
         box = FakeSandbox()
-        course = Course(box, order(SNIPPET))
+        course = course_of(box, order(SNIPPET))
         box.on["cancel"] = lambda: box.say("result", exit=137)
         course.stop(Stop.CANCELLED)
         course.stop(Stop.MEMORY)
         assert (await steps(course))[-1] == Finish(130, cancelled=True)
 
     async def test_leaving_early_leaves_no_task(self) -> None:
-        course = Course(FakeSandbox(), order(SNIPPET)).steps()
+        course = course_of(FakeSandbox(), order(SNIPPET)).steps()
         await anext(course)
         running = asyncio.ensure_future(anext(course))
         await asyncio.sleep(0.01)
@@ -222,6 +226,22 @@ class TestMemory:
         seen = await snippet(act)
         assert isinstance(seen[-1], Finish)
         assert seen[-1].oom_killed
+
+    @pytest.mark.parametrize("limit_ms", [20_000, 600])
+    async def test_under_gvisor_a_kill_that_ends_nothing_is_the_end_too(self, limit_ms: int) -> None:
+        """The kernel took the process that lends the guest its address space, and gVisor waits for ever; also at a deadline."""
+        box = FakeSandbox()
+        box.on["run"] = lambda: vars(box.sight).update(kills=1)
+        seen = await steps(course_of(box, order(SNIPPET, timeout_ms=limit_ms), gvisor=True))
+        assert isinstance(seen[-1], Finish)
+        assert (seen[-1].exit_code, seen[-1].oom_killed, seen[-1].timed_out) == (137, True, False)
+
+    async def test_elsewhere_a_child_that_was_killed_ends_nothing(self) -> None:
+        box = FakeSandbox()
+        box.on["run"] = lambda: vars(box.sight).update(kills=1)
+        seen = await steps(course_of(box, order(SNIPPET, timeout_ms=1_500)))
+        assert isinstance(seen[-1], Finish)
+        assert seen[-1].timed_out
 
     async def test_a_run_that_stands_still_at_its_limit_is_out_of_memory(self) -> None:
         def act(box: FakeSandbox) -> None:
@@ -297,7 +317,7 @@ class TestProjects:
         self, stop: Stop, step: tuple[int, bool], end: Finish
     ) -> None:
         box = FakeSandbox()
-        course = Course(box, order(project(3, ("a",))))
+        course = course_of(box, order(project(3, ("a",))))
 
         def act() -> None:
             box.say("step", step=0, exit=0)
@@ -355,7 +375,9 @@ class TestProjects:
 
         box = FakeSandbox()
         box.on["go"] = lambda: act(box)
-        first, second = (s for s in await steps(Course(box, order(project(2)))) if isinstance(s, StepEnded))
+        first, second = (
+            s for s in await steps(course_of(box, order(project(2)))) if isinstance(s, StepEnded)
+        )
         assert first.duration_ms >= 80
         assert second.duration_ms < first.duration_ms
 

@@ -15,7 +15,7 @@ FULL, MUCH = FakeUsage(LIMIT - MARGIN_BYTES // 2, LIMIT), FakeUsage(LIMIT * 9 //
 async def starves(looks: Iterable[FakeUsage]) -> bool:
     """Whether these looks, and `MUCH` for ever after, are a run without memory."""
     rest = iter(looks)
-    watch = Watch(lambda: next(rest, MUCH), look_s=0.001, full_s=0.004)
+    watch = Watch(lambda: next(rest, MUCH), lambda: False, look_s=0.001, full_s=0.004)
     try:
         async with asyncio.timeout(0.1):
             await watch.starved()
