@@ -200,7 +200,7 @@ def _fill_cache(command: _Command) -> int:
     """Compile the guests in a process of their own, isolated and without our environment, as the service runs them."""
     settings = command.settings
     fill = [sys.executable, "-I", "-m", "providers.wasm.cache", str(settings.cache_dir)]
-    fill += ["--memory-mb", str(settings.memory_mb)]
+    fill += ["--memory-mb", str(settings.memory_of("wasm"))]
     done = subprocess.run(fill, env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     command.stdout.write(done.stdout)
     command.stderr.write(done.stderr)

@@ -27,7 +27,7 @@ from app.dispatch.keyed import Keeper, Room
 from app.dispatch.quota import Quota, Rate
 from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
-from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor
+from app.dispatch.supervisor import ProviderProcess, ProviderSupervisor, supervised
 from app.http.answers import exception_handlers, problem_response
 from app.http.budget import Budget
 from app.http.ids import request_id_of
@@ -147,7 +147,7 @@ def _api(service: Service) -> FastAPI:
 async def _open(stack: AsyncExitStack, service: Service) -> Services:
     surroundings = service.surroundings
     settings = service.settings
-    supervisors = [await stack.enter_async_context(ProviderSupervisor(each)) for each in service.processes]
+    supervisors = await stack.enter_async_context(supervised(service.processes))
     store = service.store = await stack.enter_async_context(
         open_store(settings.database_url, clock=surroundings.unix_ms)
     )
@@ -214,15 +214,23 @@ def requests_per_min(settings: Settings) -> int:
 def readiness(
     dispatcher: Dispatcher, members: Sequence[ProviderSupervisor], disk_full: Callable[[], bool]
 ) -> Readiness:
-    """Ready once each provider's first evidence ended, and not while draining; reasons are codes, also when ready."""
+    """Ready once each provider's first evidence ended, and not while draining.
+
+    Reasons are codes, also when ready: what keeps a provider from serving, and from proving the next stronger wall.
+    """
     pending = [f"{each.provider}:evidence_pending" for each in members if not each.evidence_ended]
     if dispatcher.draining:
         pending.append("draining")
     if disk_full():
         pending.append("disk_full")
-    missing = [f"{each.provider}:{fault}" for each in members if each.latest for fault in each.latest.faults]
+    amiss = [
+        f"{each.provider}:{code}"
+        for each in members
+        if each.latest
+        for code in (*each.latest.faults, *each.latest.shortfalls)
+    ]
     away = [f"{each.provider}:away" for each in members if each.evidence_ended and each.away]
-    return Readiness(not pending, (*pending, *missing, *away))
+    return Readiness(not pending, (*pending, *amiss, *away))
 
 
 def _any_digest(token: str) -> str:

@@ -22,10 +22,11 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from app.dispatch.state import UnsafeStateError, make_state_directory
 from app.dispatch.supervisor import ProviderProcess, spawn
 from app.log import configure_logging, event, failure, logger
 from app.private import LOCAL, DoorBroken, PrivateDoor
-from app.settings import Settings, SettingsError, read_settings, settings_help
+from app.settings import DOCKER, Settings, SettingsError, kind_of, read_settings, settings_help
 
 if TYPE_CHECKING:  # heavy: imported after the providers are started
     from app.http.listener import Server
@@ -54,13 +55,23 @@ def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         _forbid_dumps()
     _raise_file_limit()
     with ExitStack() as owned:
-        processes = [spawn(name, settings.provider_frame()) for name in settings.providers]
         if options.private_data:
             # The program may be gone, killed, when this service ends: nobody else would remove what it kept.
             owned.callback(shutil.rmtree, settings.data_dir, ignore_errors=True)
-        for process in processes:
-            owned.callback(process.end)
+        try:
+            processes = [_start(settings, name, owned) for name in settings.providers]
+        except (OSError, UnsafeStateError) as error:
+            return _failed(door, settings, error)
         return _run(settings, processes, door, token)
+
+
+def _start(settings: Settings, name: str, owned: ExitStack) -> ProviderProcess:
+    """One provider process. Raises OSError, UnsafeStateError."""
+    if kind_of(name) == DOCKER:
+        make_state_directory(settings.state_dir(name), below=settings.data_dir)
+    process = spawn(name, settings.provider_frame(name))
+    owned.callback(process.end)
+    return process
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
@@ -119,11 +130,15 @@ def _run(
         sockets = [_bind(settings, door)]
         return asyncio.run(_serve(settings, processes, sockets, door, token))
     except (OSError, UnsafePathError, StoreError) as error:
-        text = f"could not start: {_told(error, settings)}"
-        sys.stderr.write(f"plimsolld: {text}\n")
-        if door:
-            door.say({"ready": False, "errors": [text]})
-        return FAILED
+        return _failed(door, settings, error)
+
+
+def _failed(door: PrivateDoor | None, settings: Settings, error: Exception) -> int:
+    text = f"could not start: {_told(error, settings)}"
+    sys.stderr.write(f"plimsolld: {text}\n")
+    if door:
+        door.say({"ready": False, "errors": [text]})
+    return FAILED
 
 
 def _told(error: Exception, settings: Settings) -> str:

@@ -5,17 +5,21 @@ out. A name that starts like ours and is not in the table is a fault: a misspelt
 limit.
 """
 
-import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app import readers, shares
+from app.readers import Address, BadValue
 from plimsoll.contract.bounds import OUTPUT_CAP_BYTES
 
-PROVIDERS = ("wasm",)
-"""Providers this version can serve, by name."""
+DOCKER = "docker"
+MEMORY_MB = {"wasm": 64, DOCKER: 512}
+"""Memory of one run when no setting says otherwise, by kind of provider."""
+MEMORY_BOUNDS_MB = {"wasm": (8, 1024), DOCKER: (64, 65536)}
+"""What one run can work with, by kind: less does not even hold a container's agent and an interpreter."""
 
 FOREIGN = frozenset({"PLIMSOLL_URL", "PLIMSOLL_TOKEN", "PLIMSOLL_DAEMON", "PLIMSOLL_REQUIRE"})
 """Names of ours that other programs read."""
@@ -30,25 +34,9 @@ class SettingsError(Exception):
         self.faults = faults
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen: `host` and `port`, or a Unix socket `path`."""
-
-    host: str = "127.0.0.1"
-    port: int = 8746
-    path: Path | None = None
-
-    @property
-    def wildcard(self) -> bool:
-        """Whether it means every interface."""
-        return self.path is None and self.host in {"0.0.0.0", "::"}  # noqa: S104  # compared, not bound
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        return (
-            self.path is not None or self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        )
+def kind_of(provider: str) -> str:
+    """The kind of a provider from its name, which is its entry in SANDBOX_PROVIDER: `docker@runsc` is a `docker`."""
+    return provider.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +44,22 @@ class Settings:
     """All settings, defaults applied. Paths are absolute."""
 
     providers: tuple[str, ...] = ()
-    memory_mb: int = 64
+    memory_mb: int | None = None
+    docker_host: str = "unix:///var/run/docker.sock"
+    docker_runtime: str = "runc"
+    docker_image: str = "plimsoll-sandbox"
+    docker_cpus: float = 1.0
+    docker_pids: int = 128
+    docker_disk_mb: int = 64
+    docker_pool: int = 2
+    runsc_sha256: tuple[str, ...] = ()
     max_concurrent: int = 64
     per_caller_concurrent: int = 32
     rate_per_min: int = 6000
     total_memory_mb: int = 4096
     output_bytes: int = 65536
     evidence_interval_s: int = 60
-    address: Address = Address()
+    address: Address = readers.DEFAULT_ADDRESS
     data_dir: Path = Path()
     database_url: str = field(default="", repr=False)
     cache_dir: Path = Path()
@@ -76,21 +72,49 @@ class Settings:
     kept_caller_mb: int = 64
     kept_total_mb: int = 1024
 
-    @property
-    def wasm_slots(self) -> int:
-        """Runner processes at most: 32, or what the total memory allows."""
-        return max(1, min(32, self.total_memory_mb // self.memory_mb))
+    def memory_of(self, provider: str) -> int:
+        """Memory of one of its runs, MiB."""
+        return self.memory_mb or MEMORY_MB[kind_of(provider)]
 
-    def provider_frame(self) -> dict[str, Any]:
-        """What a provider process is told: limits and its cache; no key, no database, no token."""
-        return {
-            "memory_mb": self.memory_mb,
-            "slots": self.wasm_slots,
-            "cache_dir": str(self.cache_dir),
+    @property
+    def slots(self) -> dict[str, int]:
+        """Sandboxes at once by provider, so that all of them together keep to the total memory."""
+        return shares.slots(self.total_memory_mb, {each: self.memory_of(each) for each in self.providers})
+
+    def runtime_of(self, provider: str) -> str:
+        """The runtime of a docker provider: its entry may fix one."""
+        return provider.partition("@")[2] or self.docker_runtime
+
+    def state_dir(self, provider: str) -> Path:
+        """Where a docker provider keeps what it must find again after a crash."""
+        return self.data_dir / "providers" / provider.replace("@", "-")
+
+    def provider_frame(self, provider: str) -> dict[str, Any]:
+        """What the process of a configured provider is told: limits and places; no key, no database, no token."""
+        frame = {
+            "provider": provider,
+            "memory_mb": self.memory_of(provider),
+            "slots": self.slots[provider],
             "output_bytes": self.output_bytes,
             "evidence_interval_s": self.evidence_interval_s,
             "insecure": self.insecure,
             "debug_dumpable": self.debug_dumpable,
+        }
+        if kind_of(provider) == DOCKER:
+            return frame | self._docker_frame(provider)
+        return frame | {"cache_dir": str(self.cache_dir)}
+
+    def _docker_frame(self, provider: str) -> dict[str, Any]:
+        return {
+            "docker_host": self.docker_host,
+            "docker_runtime": self.runtime_of(provider),
+            "docker_image": self.docker_image,
+            "docker_cpus": self.docker_cpus,
+            "docker_pids": self.docker_pids,
+            "docker_disk_mb": self.docker_disk_mb,
+            "docker_pool": self.docker_pool,
+            "runsc_sha256": list(self.runsc_sha256),
+            "state_dir": str(self.state_dir(provider)),
         }
 
 
@@ -105,189 +129,188 @@ class Setting:
     help: str
 
 
-class _Bad(ValueError):
-    """A setting's rule was broken; the message is the rule without the value."""
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or not low <= int(text) <= high:
-            raise _Bad(f"must be a whole number from {low} to {high}")
-        return int(text)
-
-    return read
-
-
-def _flag(text: str) -> bool:
-    if text not in {"0", "1"}:
-        raise _Bad("must be 0 or 1")
-    return text == "1"
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
-        if name not in PROVIDERS:
-            raise _Bad(f"names an unknown provider; known: {', '.join(PROVIDERS)}")
-    if len(set(names)) != len(names):
-        raise _Bad("must not name a provider twice")
-    return names
-
-
-def _path(text: str) -> Path:
-    path = Path(text)
-    if not path.is_absolute():
-        raise _Bad("must be an absolute path")
-    return path
-
-
-def _database(text: str) -> str:
-    if not text.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
-        raise _Bad("must start with sqlite+aiosqlite:/// or postgresql+asyncpg://")
-    return text
-
-
-def _address(text: str) -> Address:
-    if text.startswith("unix:"):
-        return Address(path=_path(text.removeprefix("unix:")))
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    try:
-        if host != "localhost":
-            ipaddress.ip_address(host)
-    except ValueError:
-        raise _Bad("must be IP:PORT, localhost:PORT or unix:/PATH") from None
-    return Address(host, _whole(0, 65535)(port))
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    hosts = tuple(part.strip().lower() for part in text.split(","))
-    if not all(
-        host and host.isascii() and host.isprintable() and not set(host) & set(" /@*?#") for host in hosts
-    ):
-        raise _Bad("must be a comma-separated list of exact host names, port optional")
-    return hosts
-
-
-def _addresses(text: str) -> tuple[str, ...]:
-    try:
-        return tuple(str(ipaddress.ip_address(part.strip())) for part in text.split(","))
-    except ValueError:
-        raise _Bad("must be a comma-separated list of IP addresses") from None
-
-
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "SANDBOX_PROVIDER", "providers", _names, "unset: nothing runs", "Providers in order of preference."
+        "SANDBOX_PROVIDER",
+        "providers",
+        readers.providers,
+        "unset: nothing runs",
+        "Providers in order of preference.",
     ),
-    Setting("SANDBOX_MEMORY_MB", "memory_mb", _whole(8, 1024), "64", "Memory of one wasm run, MiB."),
     Setting(
-        "SANDBOX_MAX_CONCURRENT", "max_concurrent", _whole(1, 4096), "64", "Runs at once in this service."
+        "SANDBOX_DOCKER_HOST",
+        "docker_host",
+        readers.docker_host,
+        "unix:///var/run/docker.sock",
+        "Where the docker daemon listens.",
+    ),
+    Setting(
+        "SANDBOX_DOCKER_RUNTIME",
+        "docker_runtime",
+        readers.runtime,
+        "runc",
+        "Runtime of the provider docker; docker@RUNTIME fixes its own.",
+    ),
+    Setting(
+        "SANDBOX_DOCKER_IMAGE",
+        "docker_image",
+        readers.image,
+        "plimsoll-sandbox",
+        "Image of the containers.",
+    ),
+    Setting(
+        "SANDBOX_DOCKER_CPUS", "docker_cpus", readers.decimal(0.1, 64), "1.0", "Processors of one container."
+    ),
+    Setting(
+        "SANDBOX_DOCKER_PIDS",
+        "docker_pids",
+        readers.whole(32, 512),
+        "128",
+        "Processes and threads of one container.",
+    ),
+    Setting(
+        "SANDBOX_DOCKER_DISK_MB",
+        "docker_disk_mb",
+        readers.whole(1, 1024),
+        "64",
+        "Size of /workspace and of /tmp in a container, MiB each; what is in them counts as memory.",
+    ),
+    Setting(
+        "SANDBOX_DOCKER_POOL",
+        "docker_pool",
+        readers.whole(0, 32),
+        "2",
+        "Containers kept waiting for each language; 0 is none.",
+    ),
+    Setting(
+        "SANDBOX_RUNSC_SHA256",
+        "runsc_sha256",
+        readers.digests,
+        "the gVisor releases this version knows",
+        "SHA-256 of further runsc programs that are gVisor.",
+    ),
+    Setting(
+        "SANDBOX_MEMORY_MB",
+        "memory_mb",
+        readers.whole(8, 65536),
+        "64 for wasm, 512 for docker",
+        "Memory of one run, MiB.",
+    ),
+    Setting(
+        "SANDBOX_MAX_CONCURRENT",
+        "max_concurrent",
+        readers.whole(1, 4096),
+        "64",
+        "Runs at once in this service.",
     ),
     Setting(
         "SANDBOX_PER_CALLER_CONCURRENT",
         "per_caller_concurrent",
-        _whole(1, 4096),
+        readers.whole(1, 4096),
         "32",
         "Runs at once of one caller.",
     ),
     Setting(
         "SANDBOX_RATE_PER_MIN",
         "rate_per_min",
-        _whole(0, 10_000_000),
+        readers.whole(0, 10_000_000),
         "6000",
         "Runs a minute of one caller, and ten times as many requests (600 at least); 0 is no limit.",
     ),
     Setting(
         "SANDBOX_TOTAL_MEMORY_MB",
         "total_memory_mb",
-        _whole(64, 1 << 20),
+        readers.whole(64, 1 << 20),
         "4096",
-        "Memory of all runs together, MiB.",
+        "Memory of all sandboxes together, MiB.",
     ),
     Setting(
         "SANDBOX_OUTPUT_BYTES",
         "output_bytes",
-        _whole(1024, OUTPUT_CAP_BYTES),
+        readers.whole(1024, OUTPUT_CAP_BYTES),
         "65536",
         "Output kept of each stream, bytes.",
     ),
     Setting(
         "SANDBOX_EVIDENCE_INTERVAL_S",
         "evidence_interval_s",
-        _whole(1, 3600),
+        readers.whole(1, 3600),
         "60",
         "Seconds between looks at the wall.",
     ),
-    Setting("PLIMSOLL_ADDR", "address", _address, "127.0.0.1:8746", "IP:PORT or unix:/PATH to listen on."),
+    Setting(
+        "PLIMSOLL_ADDR", "address", readers.address, "127.0.0.1:8746", "IP:PORT or unix:/PATH to listen on."
+    ),
     Setting(
         "PLIMSOLL_DATA_DIR",
         "data_dir",
-        _path,
+        readers.path,
         "$XDG_DATA_HOME/plimsoll or ~/.local/share/plimsoll",
-        "Database and locks; 0700.",
+        "Database, locks and the state of docker providers; 0700.",
     ),
     Setting(
         "PLIMSOLL_DATABASE_URL",
         "database_url",
-        _database,
+        readers.database,
         "SQLite in the data directory",
         "SQLite or Postgres.",
     ),
     Setting(
         "PLIMSOLL_CACHE_DIR",
         "cache_dir",
-        _path,
+        readers.path,
         "$XDG_CACHE_HOME/plimsoll or ~/.cache/plimsoll",
         "Compiled guests; 0700.",
     ),
     Setting(
         "PLIMSOLL_ALLOWED_HOSTS",
         "allowed_hosts",
-        _hosts,
+        readers.hosts,
         "the bound address and localhost",
         "Host headers accepted.",
     ),
     Setting(
         "PLIMSOLL_TRUSTED_PROXIES",
         "trusted_proxies",
-        _addresses,
+        readers.addresses,
         "none",
         "Addresses without a per-address connection cap.",
     ),
-    Setting("PLIMSOLL_INSECURE", "insecure", _flag, "0", "1: no tokens, loopback only, for trying it out."),
+    Setting(
+        "PLIMSOLL_INSECURE", "insecure", readers.flag, "0", "1: no tokens, loopback only, for trying it out."
+    ),
     Setting(
         "PLIMSOLL_DEBUG_DUMPABLE",
         "debug_dumpable",
-        _flag,
+        readers.flag,
         "0",
         "1: debuggers may attach; serves in insecure mode only.",
     ),
     Setting(
         "PLIMSOLL_DRAIN_GRACE_S",
         "drain_grace_s",
-        _whole(0, 600),
+        readers.whole(0, 600),
         "10",
         "Seconds running runs get after SIGTERM.",
     ),
     Setting(
         "PLIMSOLL_KEPT_CALLER_MB",
         "kept_caller_mb",
-        _whole(1, 1 << 20),
+        readers.whole(1, 1 << 20),
         "64",
         "Answers kept for keys and async runs of one caller, MiB.",
     ),
     Setting(
         "PLIMSOLL_KEPT_TOTAL_MB",
         "kept_total_mb",
-        _whole(1, 1 << 20),
+        readers.whole(1, 1 << 20),
         "1024",
         "Answers kept for keys and async runs, all callers, MiB.",
     ),
     Setting(
         "PLIMSOLL_RETENTION_DAYS",
         "retention_days",
-        _whole(1, 3650),
+        readers.whole(1, 3650),
         "30",
         "Days that runs, records and audit rows are kept.",
     ),
@@ -301,7 +324,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         if text := environ.get(row.name, ""):
             try:
                 values[row.field] = row.read(text)
-            except _Bad as bad:
+            except BadValue as bad:
                 faults.append(f"{row.name}: {bad}")
     faults += _unknown(environ)
     settings = Settings(**_with_places(values, environ))
@@ -336,8 +359,33 @@ def _together(settings: Settings) -> list[str]:
         faults.append("PLIMSOLL_ALLOWED_HOSTS: is required when PLIMSOLL_ADDR is a wildcard address")
     if settings.insecure and not settings.address.loopback:
         faults.append("PLIMSOLL_INSECURE: is allowed on a loopback address only")
-    if settings.memory_mb > settings.total_memory_mb:
-        faults.append("SANDBOX_MEMORY_MB: must not be over SANDBOX_TOTAL_MEMORY_MB")
+    return faults + _of_runtimes(settings) + _of_memory(settings)
+
+
+def _of_runtimes(settings: Settings) -> list[str]:
+    """Bare `docker` is the same as `docker@` with the runtime it resolves to."""
+    if {DOCKER, f"{DOCKER}@{settings.docker_runtime}"} <= set(settings.providers):
+        return [
+            "SANDBOX_PROVIDER: must not name a provider twice: docker is docker@ with SANDBOX_DOCKER_RUNTIME"
+        ]
+    return []
+
+
+def _of_memory(settings: Settings) -> list[str]:
+    if settings.memory_mb is not None and settings.memory_mb > settings.total_memory_mb:
+        return ["SANDBOX_MEMORY_MB: must not be over SANDBOX_TOTAL_MEMORY_MB"]
+    memory = {each: settings.memory_of(each) for each in settings.providers}
+    bounds = {kind_of(name): MEMORY_BOUNDS_MB[kind_of(name)] for name in memory}
+    faults = [
+        f"SANDBOX_MEMORY_MB: must be from {low} to {high} for {kind}"
+        for kind, (low, high) in bounds.items()
+        if settings.memory_mb is not None and not low <= settings.memory_mb <= high
+    ]
+    if memory and not all(settings.slots.values()):
+        least = shares.least_total(memory)
+        faults.append(
+            f"SANDBOX_TOTAL_MEMORY_MB: must be at least {least} for one run of each of these providers"
+        )
     return faults
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from plimsoll.contract.frames import FrameError
 from providers.host.process import protect, set_dumpable
 from providers.host.wire import Wire, read_settings
-from providers.seam import Factory, Provider
+from providers.seam import Factory, Provider, kind_of
 
 
 def main(providers: Mapping[str, Factory], arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(providers: Mapping[str, Factory], arguments: Sequence[str] | None = Non
         provider = _make(providers, settings)
     except (OSError, FrameError):
         return _say("no_settings")
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         return _say("bad_settings")
     try:
         asyncio.run(_serve(sock, provider, settings))
@@ -49,7 +49,7 @@ def _descriptor(words: Sequence[str]) -> int:
 def _make(providers: Mapping[str, Factory], settings: Mapping[str, Any]) -> Provider:
     if settings.get("debug_dumpable") is True:
         set_dumpable(True)
-    return providers[settings["provider"]](settings)
+    return providers[kind_of(settings["provider"])](settings)
 
 
 async def _serve(sock: socket.socket, provider: Provider, settings: Mapping[str, Any]) -> None:
@@ -78,7 +78,20 @@ def _say(code: str, **more: str) -> int:
     return 1
 
 
-if __name__ == "__main__":
-    from providers.wasm.provider import WasmProvider
+# Each wall is imported only in the process that serves it.
 
-    raise SystemExit(main({"wasm": WasmProvider.from_settings}))
+
+def _docker(settings: Mapping[str, Any]) -> Provider:
+    from providers.docker.provider import DockerProvider  # noqa: PLC0415  # as above
+
+    return DockerProvider.from_settings(settings)
+
+
+def _wasm(settings: Mapping[str, Any]) -> Provider:
+    from providers.wasm.provider import WasmProvider  # noqa: PLC0415  # as above
+
+    return WasmProvider.from_settings(settings)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main({"docker": _docker, "wasm": _wasm}))

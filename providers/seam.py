@@ -17,6 +17,10 @@ from plimsoll.contract.worker import Environment, Out, Resources, StepEnded
 CEILINGS: Final[Mapping[str, Tier]] = {"wasm": Tier.PROCESS, "docker": Tier.KERNEL}
 """The most a kind of provider can ever claim, whatever it observes. Any other kind: `process`."""
 
+LOOKS_S: Final[Mapping[str, float]] = {"docker": 60.0}
+"""How long one look may take, where it is not `LOOK_S`: docker's makes containers, seconds each on a busy host."""
+LOOK_S: Final = 10.0
+
 
 def kind_of(provider: str) -> str:
     """The kind of a provider from its name, an entry of SANDBOX_PROVIDER: `docker@runsc` is a `docker`."""
@@ -117,7 +121,7 @@ class Provider(Protocol):
 
     @property
     def environments(self) -> Mapping[Kind, Environment]:
-        """What runs each kind of payload; known before `open`."""
+        """What runs each kind of payload. The kinds are known before `open`, all else once the wall was seen to be there."""
         ...
 
     @property

@@ -32,10 +32,35 @@ Limit = Annotated[int, Query(ge=1, le=100, description="Runs on a page.")]
 Cursor = Annotated[str | None, Query(max_length=256, description="`next_cursor` of the page before.")]
 Wait = Annotated[int, Query(ge=0, le=60, description="Seconds to wait for the run's end.")]
 
+_EXAMPLES = {
+    "javascript": {
+        "payload": {"kind": "javascript", "code": "console.log(6 * 7)"},
+        "minimum_isolation": "process",
+    },
+    "python": {"payload": {"kind": "python", "code": "print(6 * 7)"}, "timeout_ms": 5000},
+    "project": {
+        "payload": {
+            "kind": "project",
+            "files": [
+                {"path": "sum.py", "content": "print(6 * 7)\n"},
+                {"path": "data/raw.bin", "content": "AP+A", "content_encoding": "base64"},
+            ],
+            "steps": ["python3 sum.py > out.txt", "cat out.txt"],
+            "artifacts": ["out.txt"],
+        },
+        "minimum_isolation": "container",
+        "timeout_ms": 60000,
+    },
+}
 _BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{RunBody.__name__}"}}},
+        "content": {
+            "application/json": {
+                "schema": {"$ref": f"#/components/schemas/{RunBody.__name__}"},
+                "examples": {name: {"value": value} for name, value in _EXAMPLES.items()},
+            }
+        },
     }
 }
 _LINKS = {
@@ -50,7 +75,10 @@ _EVENTS = {
     "text/event-stream": {
         "schema": {
             "type": "string",
-            "description": "Events `accepted`, `stdout`, `stderr`, then one `result` (a RunAnswer) or `error` (a Problem).",
+            "description": (
+                "Events `accepted`, `stdout`, `stderr`, of a project also `step`, then one `result` (a RunAnswer) or"
+                " `error` (a Problem)."
+            ),
         }
     }
 }

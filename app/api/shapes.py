@@ -1,56 +1,96 @@
 """Values of ours as the JSON shapes of the contract; pure."""
 
-import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
 from app.store.values import StartingRun, State, StoredEvidence, StoredRun
+from plimsoll.contract.content import file_text, stream_text
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.rest import (
-    Encoding,
+    ArtifactBody,
     EnvironmentBody,
     EvidenceBody,
     FactBody,
     NotDispatched,
+    OutcomeName,
+    ProjectResultBody,
     ProviderBody,
     RecordBody,
     ResourcesBody,
     RunAnswer,
     RunView,
     ScriptResultBody,
+    StepResultBody,
 )
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import Artifact, Outcome, ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.worker import Environment, Health, WorkerInfo
 
+OUTCOMES: Mapping[Outcome, OutcomeName] = {
+    Outcome.COMPLETED: "completed",
+    Outcome.SETUP_FAILED: "setup_failed",
+    Outcome.TIMED_OUT: "timed_out",
+    Outcome.PROTOCOL_ERROR: "protocol_error",
+    Outcome.RUNNER_FAILED: "runner_failed",
+}
+"""A run without an outcome has no result."""
 
-def stream_text(data: bytes) -> tuple[str, Encoding]:
-    """Guest output as (text, encoding): its own characters when it is UTF-8, base64 otherwise; nothing is repaired."""
-    try:
-        return data.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), "base64"
+
+def result_body(result: ScriptResult | ProjectResult) -> ScriptResultBody | ProjectResultBody:
+    """A result by its kind."""
+    return _project_result(result) if isinstance(result, ProjectResult) else _script_result(result)
 
 
-def script_result(result: ScriptResult) -> ScriptResultBody:
-    """A snippet's result."""
+def _streams(result: ScriptResult | StepResult) -> dict[str, Any]:
     stdout, stdout_encoding = stream_text(result.stdout)
     stderr, stderr_encoding = stream_text(result.stderr)
+    return {
+        "stdout": stdout,
+        "stdout_encoding": stdout_encoding,
+        "stdout_truncated": result.stdout_truncated,
+        "stderr": stderr,
+        "stderr_encoding": stderr_encoding,
+        "stderr_truncated": result.stderr_truncated,
+    }
+
+
+def _script_result(result: ScriptResult) -> ScriptResultBody:
     return ScriptResultBody.model_construct(
         kind="python" if result.kind is Kind.PYTHON else "javascript",
         exit_code=result.exit_code,
         timed_out=result.timed_out,
-        stdout=stdout,
-        stdout_encoding=stdout_encoding,
-        stdout_truncated=result.stdout_truncated,
-        stderr=stderr,
-        stderr_encoding=stderr_encoding,
-        stderr_truncated=result.stderr_truncated,
+        **_streams(result),
     )
+
+
+def _project_result(result: ProjectResult) -> ProjectResultBody:
+    return ProjectResultBody.model_construct(
+        kind="project",
+        outcome=OUTCOMES[result.outcome],
+        outcome_detail=result.outcome_detail,
+        artifacts_truncated=result.artifacts_truncated,
+        steps=[_step_result(step) for step in result.steps],
+        artifacts=[_artifact(artifact) for artifact in result.artifacts],
+    )
+
+
+def _step_result(step: StepResult) -> StepResultBody:
+    return StepResultBody.model_construct(
+        command=step.command,
+        exit_code=step.exit_code,
+        timed_out=step.timed_out,
+        duration_ms=step.duration_ms,
+        **_streams(step),
+    )
+
+
+def _artifact(artifact: Artifact) -> ArtifactBody:
+    content, encoding = file_text(artifact.content)
+    return ArtifactBody.model_construct(path=artifact.path, content=content, content_encoding=encoding)
 
 
 def record_body(record: RunRecord) -> RecordBody:
@@ -73,7 +113,7 @@ def run_answer(run: Finished) -> RunAnswer:
         cancelled=run.ended.cancelled,
         oom_killed=run.ended.oom_killed,
         recorded=run.recorded,
-        result=script_result(run.result),
+        result=result_body(run.result),
         record=record_body(run.record),
     )
 
@@ -138,6 +178,7 @@ def provider_body(candidate: Candidate) -> ProviderBody:
             isolation=candidate.tier,
             health="starting",
             faults=[],
+            shortfalls=[],
             evidence_sha256="",
             checked_unix_ms=0,
             slots=0,
@@ -150,6 +191,7 @@ def provider_body(candidate: Candidate) -> ProviderBody:
         isolation=candidate.tier,
         health="starting" if candidate.away else info.health.value,
         faults=list(info.faults),
+        shortfalls=list(info.shortfalls),
         evidence_sha256=info.evidence_sha256,
         checked_unix_ms=info.checked_unix_ms,
         slots=info.slots,

@@ -1,5 +1,8 @@
 """One run as server-sent events: `accepted`, `stdout` and `stderr` as they come, then exactly one `result` or `error`.
 
+Of a project, output names its `step`, and one event `step` says how each step ended, after all its output. Artifacts are in the
+result alone.
+
 Every event's data is one JSON line, so that no byte of the guest can end a field or make an event. A stream that ends without
 `result` or `error` was cut. Bytes that are no UTF-8 travel as base64; a character split across chunks stays whole.
 """
@@ -9,15 +12,19 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.api.shapes import run_answer, stream_text
+from app.api.shapes import run_answer
 from app.dispatch.dispatcher import Live
 from app.dispatch.outcome import Finished
 from app.http.problems import problem_document
+from plimsoll.contract.content import stream_text
 from plimsoll.contract.refusals import Refused
-from plimsoll.contract.worker import Accepted
+from plimsoll.contract.requests import Payload, Project
+from plimsoll.contract.results import ProjectResult, ScriptResult, StepResult
+from plimsoll.contract.worker import Accepted, Out, StepEnded
 
 KEEP_ALIVE_S = 10.0
 COMMENT = b": still running\n\n"
+STREAMS = ("stdout", "stderr")
 
 
 def frame(name: str, data: str) -> bytes:
@@ -31,11 +38,24 @@ def accepted_frame(run_id: str, provider: str, accepted: Accepted) -> bytes:
     return frame("accepted", json.dumps(said | {"evidence_sha256": accepted.evidence_sha256}))
 
 
-class Cutter:
-    """Cuts one stream's bytes into texts without splitting a character; counts what it gave."""
+def step_frame(number: int, step: StepEnded | StepResult) -> bytes:
+    """How a project's step ended."""
+    said = {
+        "step": number,
+        "exit_code": step.exit_code,
+        "timed_out": step.timed_out,
+        "duration_ms": step.duration_ms,
+    }
+    cut = {"stdout_truncated": step.stdout_truncated, "stderr_truncated": step.stderr_truncated}
+    return frame("step", json.dumps(said | cut))
 
-    def __init__(self, name: str) -> None:
+
+class Cutter:
+    """Cuts one stream's bytes into texts without splitting a character; counts what it gave. `step` only of a project."""
+
+    def __init__(self, name: str, step: int | None = None) -> None:
         self.name = name
+        self._more = {} if step is None else {"step": step}
         self.seen = 0
         self._tail = b""
 
@@ -48,7 +68,43 @@ class Cutter:
         if not head:
             return []
         text, encoding = stream_text(head)
-        return [frame(self.name, json.dumps({"data": text, "encoding": encoding}))]
+        return [frame(self.name, json.dumps({"data": text, "encoding": encoding, **self._more}))]
+
+    def rest(self, whole: bytes) -> list[bytes]:
+        """The events for what is left of the stream's bytes."""
+        return self.feed(whole[self.seen :], last=True)
+
+
+class Teller:
+    """The events of one run's output and steps."""
+
+    def __init__(self, payload: Payload) -> None:
+        self._steps = isinstance(payload, Project)
+        self._cutters: dict[tuple[int, str], Cutter] = {}
+        self._ended = 0
+
+    def tell(self, said: Out | StepEnded) -> list[bytes]:
+        """What the worker said, as it came."""
+        if isinstance(said, Out):
+            return self._cutter(said.step, said.stream).feed(said.data)
+        self._ended += 1
+        left = [each for name in STREAMS for each in self._cutter(said.step, name).feed(b"", last=True)]
+        return [*left, step_frame(said.step, said)]
+
+    def rest(self, result: ScriptResult | ProjectResult) -> list[bytes]:
+        """What was not told yet of a run that has its result."""
+        if isinstance(result, ScriptResult):
+            return self._output(0, result)
+        steps = list(enumerate(result.steps))[self._ended :]
+        return [each for at, step in steps for each in (*self._output(at, step), step_frame(at, step))]
+
+    def _output(self, step: int, of: ScriptResult | StepResult) -> list[bytes]:
+        whole = {"stdout": of.stdout, "stderr": of.stderr}
+        return [each for name in STREAMS for each in self._cutter(step, name).rest(whole[name])]
+
+    def _cutter(self, step: int, name: str) -> Cutter:
+        new = Cutter(name, step if self._steps else None)
+        return self._cutters.setdefault((step, name), new)
 
 
 _CONTINUES, _TWO, _THREE, _FOUR = 0x80, 0xC0, 0xE0, 0xF0
@@ -77,7 +133,7 @@ async def run_events(live: Live, request_id: str, *, kept: bool) -> AsyncIterato
 
 async def _events(live: Live, request_id: str) -> AsyncIterator[bytes]:
     heard, told, given = live.attempt.heard, False, 0
-    cutters = {name: Cutter(name) for name in ("stdout", "stderr")}
+    teller = Teller(live.attempt.request.payload)
     live.task.add_done_callback(lambda _: heard.changed.set())
     while True:
         heard.changed.clear()
@@ -85,16 +141,15 @@ async def _events(live: Live, request_id: str) -> AsyncIterator[bytes]:
         if heard.accepted and not told:
             told = True
             yield accepted_frame(live.run_id, live.attempt.row.provider, heard.accepted)
-        while given < len(heard.chunks):
-            chunk = heard.chunks[given]
+        while given < len(heard.told):
             given += 1
-            for each in cutters[chunk.stream].feed(chunk.data):
+            for each in teller.tell(heard.told[given - 1]):
                 yield each
         if done:
             break
         if not await _changed(heard.changed):
             yield COMMENT
-    for each in await _last(live, request_id, cutters, told=told):
+    for each in await _last(live, request_id, teller, told=told):
         yield each
 
 
@@ -107,7 +162,7 @@ async def _changed(changed: asyncio.Event) -> bool:
     return True
 
 
-async def _last(live: Live, request_id: str, cutters: dict[str, Cutter], *, told: bool) -> list[bytes]:
+async def _last(live: Live, request_id: str, teller: Teller, *, told: bool) -> list[bytes]:
     """What was not streamed yet, then the one `result` or `error`."""
     try:
         run = await live.end()
@@ -115,16 +170,7 @@ async def _last(live: Live, request_id: str, cutters: dict[str, Cutter], *, told
         problem = problem_document(refused.refusal, request_id)
         return [frame("error", json.dumps(problem))]
     first = [] if told else [accepted_frame(run.run_id, run.provider, run.accepted)]
-    return [*first, *_rest(run, cutters), frame("result", answer_text(run))]
-
-
-def _rest(run: Finished, cutters: dict[str, Cutter]) -> list[bytes]:
-    streams = {"stdout": run.result.stdout, "stderr": run.result.stderr}
-    return [
-        each
-        for name, data in streams.items()
-        for each in cutters[name].feed(data[cutters[name].seen :], last=True)
-    ]
+    return [*first, *teller.rest(run.result), frame("result", answer_text(run))]
 
 
 def answer_text(run: Finished) -> str:

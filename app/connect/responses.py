@@ -14,7 +14,7 @@ from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import PROTOCOL, Kind
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Resources
 
@@ -32,21 +32,42 @@ def run_response(run: Finished) -> Json:
         "softwareIdentity": run.record.software_identity,
         "environment": run.record.environment,
         "instance": run.accepted.instance,
-        run.result.kind.value: _script(run.result),
+        run.result.kind.value: _result(run.result),
         "record": _record(run.record),
     }
 
 
-def _script(result: ScriptResult) -> Json:
+def _result(result: ScriptResult | ProjectResult) -> Json:
+    said = _project(result) if isinstance(result, ProjectResult) else _outputs(result)
+    return said | {"advice": []}
+
+
+def _outputs(result: ScriptResult | StepResult) -> Json:
     return {
-        "stdout": base64.b64encode(result.stdout).decode(),
-        "stderr": base64.b64encode(result.stderr).decode(),
+        "stdout": _bytes(result.stdout),
+        "stderr": _bytes(result.stderr),
         "exitCode": result.exit_code,
         "timedOut": result.timed_out,
         "stdoutTruncated": result.stdout_truncated,
         "stderrTruncated": result.stderr_truncated,
-        "advice": [],
     }
+
+
+def _project(result: ProjectResult) -> Json:
+    return {
+        "outcome": f"PROJECT_OUTCOME_{result.outcome.name}",
+        "outcomeDetail": result.outcome_detail,
+        "steps": [
+            {"command": step.command, "durationMs": str(step.duration_ms)} | _outputs(step)
+            for step in result.steps
+        ],
+        "artifacts": [{"path": each.path, "content": _bytes(each.content)} for each in result.artifacts],
+        "artifactsTruncated": result.artifacts_truncated,
+    }
+
+
+def _bytes(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _record(record: RunRecord) -> Json:

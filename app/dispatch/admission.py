@@ -1,23 +1,30 @@
 """Whether a run may start here, decided in a fixed order; pure, and every denial is a value with its reason.
 
 Candidates are narrowed by kind, software and floor, in that order, and the first rule that leaves none names the reason. A wall
-that is not proven right now meets no floor; a worker that is merely away is `unavailable` only if its kind of wall could ever
-meet the floor.
+that is not proven right now meets no floor. The run goes to the first that is left, or to another one behind no weaker wall.
+
+Full or lost, capacity never moves a run to a weaker wall: a worker that is away keeps its place in the order by what it proved
+last, and before its first look at the wall by what its kind can ever prove. One that is there and proves less than it did has
+lost that place, so its runs go on to the next that meets their floor, and the result says which that was.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.settings import kind_of
 from plimsoll.contract.refusals import Code, FieldFault, Reason, Refusal, invalid
 from plimsoll.contract.requests import Cell, Kind, Module, RunRequest
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Health, WorkerInfo
 from plimsoll.records import software_allowed
 
-CEILINGS = {"wasm": Tier.PROCESS}
+CEILINGS = {"wasm": Tier.PROCESS, "docker": Tier.KERNEL}
 """The strongest tier each kind of provider can ever prove."""
-KINDS = {"wasm": frozenset({Kind.JAVASCRIPT})}
-"""What each provider can ever run; one that is not listed, anything."""
+KINDS = {
+    "wasm": frozenset({Kind.JAVASCRIPT}),
+    "docker": frozenset({Kind.JAVASCRIPT, Kind.PYTHON, Kind.PROJECT}),
+}
+"""What each kind of provider can ever run; one that is not listed, anything."""
 
 EXECUTION_DISABLED = Refusal(
     Code.EXECUTION_DISABLED, "Execution is off: no SANDBOX_PROVIDER is configured.", Reason.UNSUPPORTED
@@ -31,24 +38,54 @@ STARTING = Refusal(
 )
 
 
+def ceiling_of(provider: str) -> Tier:
+    """The strongest tier that `provider` can ever prove."""
+    return CEILINGS.get(kind_of(provider), Tier.NONE)
+
+
 def kinds_of(providers: Iterable[str]) -> frozenset[Kind]:
     """What any of `providers` can ever run."""
-    return frozenset[Kind]().union(*(KINDS.get(each, frozenset(Kind)) for each in providers))
+    return frozenset[Kind]().union(*(KINDS.get(kind_of(each), frozenset(Kind)) for each in providers))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configured provider as admission sees it. `info` is the latest known, None before the first."""
+    """One configured provider as admission sees it. `info` is the latest known, None before the first.
+
+    `pending`: its first look at its wall has not ended, well or badly.
+    """
 
     provider: str
     ceiling: Tier
     info: WorkerInfo | None
     away: bool = False
+    pending: bool = False
 
     @property
     def tier(self) -> Tier:
         """The wall it proves right now; `none` while it is away or refusing."""
-        if self.info is None or self.away or self.info.health is not Health.SERVING:
+        return Tier.NONE if self.away else self._proved
+
+    @property
+    def place(self) -> Tier:
+        """The wall by which it keeps its place in the order: what it proves, or is expected to once it is there."""
+        return self.ceiling if self.pending else self._proved
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody can tell yet what it will prove: it is not there, and proved nothing last."""
+        absent = self.away or self.info is None or self.info.health is Health.STARTING
+        return absent and self._proved is Tier.NONE
+
+    def can_run(self, kind: Kind) -> bool:
+        """Whether it runs this kind, as far as is known: before it is ready a provider may not know its environments."""
+        if self.info is None or not self.info.environments:
+            return kind in kinds_of([self.provider])
+        return kind in self.info.environments
+
+    @property
+    def _proved(self) -> Tier:
+        if self.info is None or self.info.health is not Health.SERVING:
             return Tier.NONE
         return self.info.tier.at_most(self.ceiling)
 
@@ -59,9 +96,7 @@ def choose(candidates: Sequence[Candidate], request: RunRequest) -> tuple[Candid
         return EXECUTION_DISABLED
     if _profile(request):
         return Refusal(Code.UNSUPPORTED, "Grants need a broker, and none is configured.", Reason.UNSUPPORTED)
-    serving = [
-        each for each in candidates if each.info is None or request.payload.kind in each.info.environments
-    ]
+    serving = [each for each in candidates if each.can_run(request.payload.kind)]
     if not serving:
         return Refusal(
             Code.UNSUPPORTED, f"No provider here runs {request.payload.kind.value}.", Reason.UNSUPPORTED
@@ -94,16 +129,20 @@ def _timeout(serving: Sequence[Candidate], request: RunRequest) -> Refusal | Non
 
 
 def _software_meets(candidate: Candidate, request: RunRequest) -> bool:
+    """Software that is not known yet, because the provider is not ready, is not the reason that nothing runs."""
     environment = _environment(candidate, request)
-    return environment is None or software_allowed(request.software_rule, environment.software_identity)
+    if environment is None or (candidate.place is Tier.NONE and not environment.software_identity):
+        return True
+    return software_allowed(request.software_rule, environment.software_identity)
 
 
 def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candidate, ...] | Refusal:
-    meeting = [each for each in allowed if each.tier.meets(floor)]
-    if meeting:
+    first = next((each for each in allowed if each.place.meets(floor)), None)
+    if first is not None:
         # Full or lost, capacity never moves a run to a weaker wall than its first eligible provider.
-        return tuple(each for each in meeting if each.tier.rank >= meeting[0].tier.rank)
-    if any(_may_come_back(each, floor) for each in allowed):
+        ready = [each for each in allowed if each.tier.meets(floor) and each.tier.rank >= first.place.rank]
+        return tuple(ready) if ready else STARTING
+    if any(each.open and each.ceiling.meets(floor) for each in allowed):
         return STARTING
     if floor is None:
         return UNAVAILABLE
@@ -112,8 +151,3 @@ def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candida
         f"No worker here proves the wall '{floor.value}' or a stronger one.",
         Reason.ISOLATION,
     )
-
-
-def _may_come_back(candidate: Candidate, floor: Tier | None) -> bool:
-    absent = candidate.away or candidate.info is None or candidate.info.health is Health.STARTING
-    return absent and candidate.ceiling.meets(floor)

@@ -15,8 +15,9 @@ from typing import Literal, Protocol
 
 from app.dispatch.admission import UNAVAILABLE
 from app.dispatch.evidence import EvidenceKeeper
+from app.dispatch.heard import Heard, Misfit
 from app.dispatch.killpoints import KillPoint, Reached
-from app.dispatch.outcome import Finished, Heard, audit_row, finished, finished_row, may_have_run
+from app.dispatch.outcome import Finished, audit_row, finished, finished_row, may_have_run
 from app.dispatch.settler import Settler
 from app.log import event, logger
 from app.store.values import (
@@ -110,7 +111,11 @@ class Attempt:
     evidence: EvidenceKeeper
     keep: Keep | None = None
     render: Render | None = None
-    heard: Heard = field(default_factory=Heard)
+    heard: Heard = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is heard yet."""
+        self.heard = Heard(self.request.payload)
 
     async def follow(self) -> Finished:
         """Start it and give its end. Raises Refused: marked when nothing ran, `may_have_run` without a mark otherwise."""
@@ -157,6 +162,9 @@ class Attempt:
                 await self._listen(heard)
         except (NotSent, TicketRefused) as proof:
             raise await self._not_dispatched(self._unstarted) from proof
+        except Misfit as misfit:
+            self.settler.watch(self._cancel_quietly())
+            raise await self._misfit(misfit) from misfit
         except (WorkerLost, TimeoutError) as silence:
             return await self._after_silence(type(silence).__name__)
         finally:
@@ -241,12 +249,24 @@ class Attempt:
             if state.state in _NEVER_RAN:
                 raise await self._not_dispatched(self._unstarted)
             if state.state == "finished" and state.ended and state.accepted:
-                return Heard.from_state(state)
+                return await self._told(state)
             if state.state == "broken":
                 raise await self._may_have_run("broken")
         self.settler.watch(self._cancel_quietly())
         self.settler.watch(self._settle_from_worker())
         raise await self._may_have_run(_cause(cause), settled=False)
+
+    async def _told(self, state: RunState) -> Heard:
+        """What the worker says of a run whose events got lost. Raises Refused when it does not fit the request."""
+        try:
+            return Heard.from_state(self.request.payload, state)
+        except Misfit as misfit:
+            raise await self._misfit(misfit) from misfit
+
+    async def _misfit(self, misfit: Misfit) -> Refused:
+        """The worker is at fault, and what it ran is not known."""
+        event(logger, "incident.misfit", level=logging.ERROR, run_id=self.row.id, cause=misfit.cause)
+        return await self._may_have_run(misfit.cause)
 
     async def _ask(self) -> RunState | Literal["silent", "gone"]:
         """What the same boot says of the run, an unspent ticket voided first; silent: it is there, and may answer yet."""
@@ -272,13 +292,21 @@ class Attempt:
                 break
             await asyncio.sleep(_SETTLE_PAUSE_S)
         if isinstance(state, RunState) and state.state == "finished" and state.ended and state.accepted:
-            run = finished(self.row, self.request, self.ticket, Heard.from_state(state))
-            late = self._with_body(replace(run, recorded=True))
-            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, late), late.body))
+            self._finish_later(state)
         elif isinstance(state, RunState) and state.state in _NEVER_RAN:
             self._settle_later(State.NOT_DISPATCHED, Reason.ENVIRONMENT)
         else:
             self._settle_later(State.MAY_HAVE_RUN, "unanswered")
+
+    def _finish_later(self, state: RunState) -> None:
+        try:
+            heard = Heard.from_state(self.request.payload, state)
+        except Misfit as misfit:
+            self._settle_later(State.MAY_HAVE_RUN, misfit.cause)
+            return
+        run = finished(self.row, self.request, self.ticket, heard)
+        late = self._with_body(replace(run, recorded=True))
+        self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, late), late.body))
 
     # 5 -----------------------------------------------------------------------------------------------------------
     async def _may_have_run(self, cause: str, *, settled: bool = True) -> Refused:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from app.dispatch.outcome import Finished, payload_bytes
+from app.dispatch.outcome import Finished, payload_bytes, printed
 from app.identity import Caller
 from app.log import audit_run
 from plimsoll.contract.refusals import Refusal
@@ -33,7 +33,7 @@ def audited(caller: Caller, request: RunRequest, request_id: str) -> Say:
             outcome="finished",
             provider=end.provider,
             tier=end.tier.value,
-            output_bytes=len(end.result.stdout) + len(end.result.stderr),
+            output_bytes=sum(len(each.stdout) + len(each.stderr) for each in printed(end.result)),
             exit_code=end.ended.exit_code,
             duration_ms=end.ended.duration_ms,
             start_ms=end.accepted.start_ms,

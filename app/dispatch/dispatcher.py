@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from app.dispatch.admission import CEILINGS, DRAINING, UNAVAILABLE, Candidate, choose
+from app.dispatch.admission import DRAINING, UNAVAILABLE, Candidate, ceiling_of, choose
 from app.dispatch.attempt import DATABASE_DOWN, Attempt, Cancel, Render, Runs
 from app.dispatch.audit import Say, audited
 from app.dispatch.evidence import EvidenceKeeper
@@ -45,6 +45,8 @@ class Member(Protocol):
     def latest(self) -> WorkerInfo | None: ...
     @property
     def away(self) -> bool: ...
+    @property
+    def evidence_ended(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Surroundings:
     unix_ms: Callable[[], int]
     new_run_id: Callable[[], str]
     reached: Reached = pass_by
-    ceilings: Callable[[str], Tier] = lambda provider: CEILINGS.get(provider, Tier.NONE)
+    ceilings: Callable[[str], Tier] = ceiling_of
     disk_full: Callable[[], bool] = lambda: False
     owner: str = ""
 
@@ -148,7 +150,13 @@ class Dispatcher:
     def candidates(self) -> tuple[Candidate, ...]:
         """The members as admission sees them now."""
         return tuple(
-            Candidate(each.provider, self._around.ceilings(each.provider), each.latest, each.away)
+            Candidate(
+                each.provider,
+                self._around.ceilings(each.provider),
+                each.latest,
+                each.away,
+                pending=not each.evidence_ended,
+            )
             for each in self._members
         )
 
@@ -261,7 +269,7 @@ class Dispatcher:
         )
 
     async def _reserve(self, spec: Spec, names: Sequence[str]) -> tuple[Member, Ticket]:
-        """A ticket from the first member that gives one; the last refusal when none does."""
+        """A ticket from the first member that gives one; when none does, why not: full comes before anything else."""
         refusal = UNAVAILABLE
         for member in (each for name in names for each in self._members if each.provider == name):
             try:
@@ -269,7 +277,7 @@ class Dispatcher:
             except WorkerLost:
                 continue
             if isinstance(given, Refusal):
-                refusal = given
+                refusal = refusal if refusal.reason is Reason.CAPACITY else given
             elif given.tier.meets(spec.floor):
                 await self._prove(member.worker, given)
                 return member, given

@@ -11,6 +11,7 @@ is worth depends on the state of its run only:
     not dispatched                admitted again under a new run id; the key moves with it in the same commit
 """
 
+import json
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,13 +20,16 @@ from app.dispatch.dispatcher import Dispatcher, Live, Wish
 from app.dispatch.outcome import may_have_run
 from app.identity import Caller, Scope
 from app.store.values import Keep, KeptRun, Key, KeyTaken, State, StoredRun, StoreError
+from plimsoll.contract import bounds, content
 from plimsoll.contract.encoding import Digest
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
-from plimsoll.contract.requests import RunRequest
+from plimsoll.contract.requests import Project, RunRequest
 from plimsoll.records import request_digest
 
 KEPT_MS = 24 * 3_600_000
 ENVELOPE_BYTES = 8 * 1024
+STEP_BYTES = ARTIFACT_BYTES = 512
+"""Of one step or artifact, beside its strings."""
 WORST_ESCAPE = 6
 """A control character takes one byte of output and six of JSON (`\\u0000`)."""
 _TRIES = 4
@@ -74,10 +78,22 @@ class Room:
     total_bytes: int
     output_bytes: int
 
-    @property
-    def reserve(self) -> int:
-        """Bytes one answer can take at most."""
-        return 2 * self.output_bytes * WORST_ESCAPE + ENVELOPE_BYTES
+    def reserve(self, request: RunRequest) -> int:
+        """Bytes the answer to `request` can take at most."""
+        streams = 2 * self.output_bytes * WORST_ESCAPE
+        if not isinstance(request.payload, Project):
+            return streams + ENVELOPE_BYTES
+        steps = sum(streams + STEP_BYTES + len(json.dumps(step)) for step in request.payload.steps)
+        return steps + _artifacts(request.payload) + ENVELOPE_BYTES
+
+
+def _artifacts(project: Project) -> int:
+    """Bytes its artifacts can take, with the paths, which hold no character that JSON writes longer than twice."""
+    if not project.artifacts:
+        return 0
+    paths = sum(2 * len(path.encode()) for path in project.artifacts)
+    slack = len(project.artifacts) * (content.SLACK_BYTES + ARTIFACT_BYTES)
+    return content.longest(bounds.ARTIFACTS_BYTES) + slack + paths
 
 
 def fingerprint(route: str, request: RunRequest, session: str = "") -> str:
@@ -133,7 +149,7 @@ class Keeper:
                 raise Refused(known)
             if not isinstance(known, Again):
                 return known
-            wish = Wish(request_id, stream, self._keep(key, now_unix_ms, known.replaces), render)
+            wish = Wish(request_id, stream, self._keep(request, key, now_unix_ms, known.replaces), render)
             try:
                 return await self.dispatcher.begin(caller, request, cancel, wish)
             except KeyTaken:
@@ -157,7 +173,7 @@ class Keeper:
             raise Refused(known) from refused
         return known
 
-    def _keep(self, key: Key | None, now_unix_ms: int, replaces: str | None) -> Keep:
+    def _keep(self, request: RunRequest, key: Key | None, now_unix_ms: int, replaces: str | None) -> Keep:
         room = self.room
         expires = now_unix_ms + KEPT_MS
-        return Keep(key, room.reserve, expires, room.caller_bytes, room.total_bytes, replaces)
+        return Keep(key, room.reserve(request), expires, room.caller_bytes, room.total_bytes, replaces)

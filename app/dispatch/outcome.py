@@ -1,52 +1,16 @@
 """What one run came to, as values; pure. Building them decides nothing that the worker has not said."""
 
-import asyncio
 from dataclasses import dataclass, field
 
+from app.dispatch.heard import Heard
 from app.store.values import AuditRow, FinishedRun, StartingRun
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Code, Refusal
 from plimsoll.contract.requests import Cell, JavaScript, Module, Project, Python, RunRequest
-from plimsoll.contract.results import Artifact, ScriptResult
+from plimsoll.contract.results import ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Accepted, Ended, Out, RunState, StepEnded, Ticket
+from plimsoll.contract.worker import Accepted, Ended, Ticket
 from plimsoll.records import Stated, make_record
-
-
-@dataclass(slots=True)
-class Heard:
-    """What the worker has said of a run so far; `changed` wakes whoever follows it live. Output is bounded by the cap."""
-
-    accepted: Accepted | None = None
-    ended: Ended | None = None
-    chunks: list[Out] = field(default_factory=list, repr=False)
-    steps: list[StepEnded] = field(default_factory=list, repr=False)
-    artifacts: list[Artifact] = field(default_factory=list, repr=False)
-    changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-
-    @classmethod
-    def from_state(cls, state: RunState) -> "Heard":
-        """The same from the answer to a query."""
-        return cls(state.accepted, state.ended, list(state.output), list(state.steps), list(state.artifacts))
-
-    def note(self, event: Accepted | Out | StepEnded | Artifact | Ended) -> None:
-        """Take in one event."""
-        match event:
-            case Out():
-                self.chunks.append(event)
-            case StepEnded():
-                self.steps.append(event)
-            case Artifact():
-                self.artifacts.append(event)
-            case Accepted():
-                self.accepted = event
-            case Ended():
-                self.ended = event
-        self.changed.set()
-
-    def output(self, stream: str) -> bytes:
-        """All bytes of one stream so far."""
-        return b"".join(chunk.data for chunk in self.chunks if chunk.stream == stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +26,7 @@ class Finished:
     evidence_sha256: str
     accepted: Accepted
     ended: Ended
-    result: ScriptResult
+    result: ScriptResult | ProjectResult
     record: RunRecord
     recorded: bool
     body: bytes | None = field(default=None, repr=False)
@@ -73,15 +37,7 @@ def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard
     accepted, ended = heard.accepted, heard.ended
     if accepted is None or ended is None:
         raise ValueError("a run without its end is not finished")
-    result = ScriptResult(
-        kind=row.kind,
-        exit_code=ended.exit_code,
-        timed_out=ended.timed_out,
-        stdout=heard.output("stdout"),
-        stderr=heard.output("stderr"),
-        stdout_truncated=ended.stdout_truncated,
-        stderr_truncated=ended.stderr_truncated,
-    )
+    result = heard.result()
     # The end says the weakest wall that the worker saw from the start on; what it promised before can only be less.
     tier = accepted.tier.at_most(ended.tier).at_most(ticket.tier)
     stated = Stated(row.provider, tier.value, ticket.environment, ticket.software_identity, accepted.instance)
@@ -118,15 +74,20 @@ def finished_row(row: StartingRun, run: Finished) -> FinishedRun:
         cancelled=ended.cancelled,
         duration_ms=ended.duration_ms,
         start_ms=run.accepted.start_ms,
-        stdout_bytes=len(run.result.stdout),
-        stderr_bytes=len(run.result.stderr),
-        stdout_truncated=ended.stdout_truncated,
-        stderr_truncated=ended.stderr_truncated,
+        stdout_bytes=sum(len(each.stdout) for each in printed(run.result)),
+        stderr_bytes=sum(len(each.stderr) for each in printed(run.result)),
+        stdout_truncated=any(each.stdout_truncated for each in printed(run.result)),
+        stderr_truncated=any(each.stderr_truncated for each in printed(run.result)),
         evidence_sha256=run.evidence_sha256,
         tier=run.tier,
         ended_unix_ms=ended.unix_ms,
         audit=audit_row(row, "run.finished", ended.unix_ms, run=run),
     )
+
+
+def printed(result: ScriptResult | ProjectResult) -> tuple[ScriptResult | StepResult, ...]:
+    """Whatever has output: a snippet itself, or each step of a project."""
+    return result.steps if isinstance(result, ProjectResult) else (result,)
 
 
 def audit_row(

@@ -5,14 +5,14 @@ it: it starts `python -I -m providers.main --fd N` with an empty environment, ev
 a process group of its own; the settings are the first frame. `ProviderSupervisor` then owns that process:
 
     process = spawn("wasm", {"memory_mb": 64, "slots": 32, "cache_dir": "/var/cache/plimsoll"})    # synchronous
-    async with ProviderSupervisor(process) as wasm:
+    async with supervised([process]) as (wasm,):
         await wasm.wait_first_evidence(timeout_s=60)
         ticket = await wasm.worker.reserve(spec)
 
 A provider that dies is started again as a fresh exec, after a pause that doubles from 0.1 to 5 s; that is a new boot with new
 tickets, and `worker` stays the same object. A provider that stops answering is as good as dead: after two questions without
-an answer in time its whole group is killed. Leaving the block closes the socket, on which the provider ends by itself; then
-SIGTERM, then SIGKILL for its whole process group.
+an answer in time its whole group is killed. Leaving the block closes the sockets of all, on which providers end by themselves;
+then SIGTERM, then SIGKILL for the whole process group.
 """
 
 import asyncio
@@ -24,12 +24,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from app.dispatch.link import WorkerLink
+from app.dispatch.standing import AWAY, STARTING, Standing
 from app.log import event, logger
 from plimsoll.contract import frames
 from plimsoll.contract.worker import Health, WorkerInfo
@@ -43,8 +45,10 @@ PING_S = 3.0
 _MISSES = 2
 _START_S = 60.0
 """How long a process may take to its first word."""
-_STEP_S = 1.5
-"""How long each step of ending a process may take."""
+_CLOSE_S = 4.0
+"""How long a provider may take to end by itself: its host closes it in three, which removes containers, and then exits."""
+_TERM_S = 1.0
+"""How long it may take to end after SIGTERM."""
 
 
 @dataclass(slots=True)
@@ -111,7 +115,8 @@ def _start(module: str, descriptor: int) -> subprocess.Popen[bytes]:
 class ProviderSupervisor:
     """Owns one provider: its process, the link to it, and the task that starts it again.
 
-    `latest` is the last word on its first or a later evidence, None before the first; it outlives a process (see `away`).
+    `latest` is the last word since its first evidence, None before that. It outlives its process (see `away`), but not one
+    that died before it had any: then nobody knows any more what this provider can prove.
     """
 
     def __init__(
@@ -119,7 +124,7 @@ class ProviderSupervisor:
     ) -> None:
         """Take over `process`. `link` may bring other deadlines; it must be fresh."""
         self.provider = process.name
-        self.latest: WorkerInfo | None = None
+        self._said: WorkerInfo | None = None
         self.restarts = 0
         self.on_info: Callable[[WorkerInfo], None] = lambda _: None
         self.worker = link if link is not None else WorkerLink()
@@ -130,12 +135,19 @@ class ProviderSupervisor:
         self._evidence = asyncio.Event()
         self._ping_s = ping_s
         self._attached_at = math.inf
+        self._looked = False
+        self._standing = STARTING
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @property
     def pid(self) -> int:
         """Process id of the present process; it changes with a restart."""
         return self._process.pid
+
+    @property
+    def latest(self) -> WorkerInfo | None:
+        """The last word, with the slots that are free as of the last answer."""
+        return self._said if self.away else self.worker.latest
 
     @property
     def away(self) -> bool:
@@ -154,24 +166,33 @@ class ProviderSupervisor:
                 await self._evidence.wait()
         return None if self.away else self.latest
 
-    async def __aenter__(self) -> Self:
-        """Attach the link and start watching."""
+    def watch(self) -> None:
+        """Attach the link and start watching; from now on it must be closed."""
         self._attach()
         self._tasks = (
             asyncio.create_task(self._watch(), name=f"provider-{self.provider}"),
             asyncio.create_task(self._ping(), name=f"provider-{self.provider}-ping"),
         )
+
+    async def close(self) -> None:
+        """Stop watching, then end the process; nothing of it is left afterwards."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.worker.on_lost = None  # that it goes now is no news
+        self.worker.detach()
+        await _end(self._process)
+
+    async def __aenter__(self) -> Self:
+        """Watch it."""
+        self.watch()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop watching, then end the process; nothing of it is left afterwards."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.worker.detach()
-        await _end(self._process)
+        """Close it."""
+        await self.close()
 
     async def _watch(self) -> None:
         """Whenever the link is down: end what is left, pause, start afresh."""
@@ -223,13 +244,33 @@ class ProviderSupervisor:
     def _informed(self, info: WorkerInfo) -> None:
         self.on_info(info)
         if info.health is not Health.STARTING:
-            self.latest = info
+            self._said = info
+            self._looked = True
             self._evidence.set()
+            self._standing = self._standing.then(Standing.of(info), self.provider)
 
     def _link_lost(self) -> None:
         self._attached_at = math.inf
+        if not self._looked:
+            self._said = None
+        self._looked = False
         self._evidence.set()
         self._down.set()
+        self._standing = self._standing.then(AWAY, self.provider)
+
+
+@asynccontextmanager
+async def supervised(processes: Sequence[ProviderProcess]) -> AsyncIterator[list[ProviderSupervisor]]:
+    """Own several for the length of the block, then end all of them at the same time, so that none waits for another."""
+    members = [ProviderSupervisor(each) for each in processes]
+    try:
+        for each in members:
+            each.watch()
+        yield members
+    finally:
+        for end in await asyncio.gather(*(each.close() for each in members), return_exceptions=True):
+            if isinstance(end, BaseException):
+                raise end
 
 
 async def _end(process: ProviderProcess) -> None:
@@ -238,22 +279,22 @@ async def _end(process: ProviderProcess) -> None:
     if process.popen.returncode is not None:
         return
     try:
-        if not await _gone(process.pid):
+        if not await _gone(process.pid, _CLOSE_S):
             os.kill(process.pid, signal.SIGTERM)
-            await _gone(process.pid)
+            await _gone(process.pid, _TERM_S)
     finally:
         process.kill_group()  # even when this task is cancelled; also its fork server and runners
         process.popen.wait()
 
 
-async def _gone(pid: int) -> bool:
-    """Whether the child ended within one step. It is not waited for, so its id stays ours."""
+async def _gone(pid: int, seconds: float) -> bool:
+    """Whether the child ended in time. It is not waited for, so its id stays ours."""
     loop = asyncio.get_running_loop()
     descriptor = os.pidfd_open(pid)
     ended = asyncio.Event()
     try:
         loop.add_reader(descriptor, ended.set)
-        async with asyncio.timeout(_STEP_S):
+        async with asyncio.timeout(seconds):
             await ended.wait()
     except TimeoutError:
         return False

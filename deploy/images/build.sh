@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Builds the sandbox image and writes down what is in it. `make images` calls this; deploy/README.md explains.
 set -euo pipefail
+shopt -s inherit_errexit # or a step that fails inside $(…) is passed over
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 usage() {
     cat <<'END'
 usage: deploy/images/build.sh [--base IMAGE | --from-packages] [--suite NAME] [--mirror URL] [--refresh] [--tag NAME]
 
-  --base IMAGE      build on this image (default: debian:SUITE-slim, pulled when it is not there)
+  --base IMAGE      build on this image, of Debian's kind (default: debian:SUITE-slim, pulled when it is not there)
   --from-packages   build on a base made from Debian packages by mmdebstrap: needs no container registry
                     (also done by itself when the default base can be had from nowhere)
   --suite NAME      the Debian release (default: bookworm)
   --mirror URL      where mmdebstrap finds packages (default: its own)
-  --refresh         make the package base anew, with the packages of today, instead of taking the cached one
+  --refresh         take the packages of today: nothing that is cached is used, and the default base is pulled again
   --tag NAME        what to call the image (default: plimsoll-sandbox)
 
 DOCKER_HOST says which daemon; PLIMSOLL_CACHE_DIR keeps package bases.
@@ -47,10 +48,13 @@ recipe=(--variant=minbase --include=python3,nodejs '--aptopt=Acquire::Languages 
 # Prints the path of a tar file with the base system.
 package_base() {
     command -v mmdebstrap >/dev/null || { say "mmdebstrap is not installed (Debian package mmdebstrap)"; return 1; }
-    local cache=${PLIMSOLL_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll}/images key file
+    local cache=${PLIMSOLL_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll}/images key file lock
     key=$(printf '%s\n' "$suite" "$mirror" "$(uname -m)" "${recipe[@]}" | sha256sum | cut -c1-16)
     file=$cache/$suite-$key.tar
     mkdir -p -m 0700 "$cache"
+    # One at a time: two that write one file make a base that is neither.
+    exec {lock}>"$cache/lock"
+    flock "$lock"
     if [[ -z $refresh && -f $file ]] && (cd "$cache" && sha256sum --status -c "$file.sha256"); then
         say "Taking the package base of $(date -r "$file" +%F) from the cache (--refresh makes it anew)"
     else
@@ -80,7 +84,7 @@ choose_base() {
         import_base
     elif [[ -n $base ]]; then
         printf '%s\n' "$base"
-    elif there "debian:$suite-slim" || { say "Pulling debian:$suite-slim" && timeout 120 docker pull -q "debian:$suite-slim" >&2; }; then
+    elif { [[ -z $refresh ]] && there "debian:$suite-slim"; } || { say "Pulling debian:$suite-slim" && timeout 120 docker pull -q "debian:$suite-slim" >&2; }; then
         printf 'debian:%s-slim\n' "$suite"
     else
         say "No container registry gives debian:$suite-slim"
@@ -98,14 +102,20 @@ context() {
 inside() { docker run --rm --network none --read-only --user 10001:10001 --entrypoint "$1" "$image" "${@:2}"; }
 
 manifest() {
-    python3 - "$image" "$1" "$(docker image inspect -f '{{.Os}}/{{.Architecture}}' "$image")" \
-        "$(inside python3 -c 'import platform; print(platform.python_version())')" "$(inside node --version)" \
-        3< <(inside dpkg-query -W -f '${binary:Package} ${Version}\n') <<'END'
+    local platform python node packages base_id
+    platform=$(docker image inspect -f '{{.Os}}/{{.Architecture}}' "$image")
+    python=$(inside /usr/bin/python3 -Ic 'import platform; print(platform.python_version())')
+    node=$(inside /usr/bin/node --version)
+    packages=$(inside dpkg-query -W -f '${binary:Package} ${Version}\n')
+    # A name can move to another image; a builder that keeps its images to itself does not tell which one it took.
+    base_id=$(docker image inspect -f '{{.Id}}' "$1" 2>/dev/null || true)
+    python3 - "$image" "$1" "$base_id" "$platform" "$python" "$node" 3<<<"$packages" <<'END'
 import json, sys
-image, base, platform, python, node = sys.argv[1:]
+image, base, base_id, platform, python, node = sys.argv[1:]
 packages = dict(line.split() for line in open(3))
-json.dump({"image": image, "platform": platform, "base": base, "languages": {"python": python, "javascript": node},
-           "packages": dict(sorted(packages.items()))}, sys.stdout, indent=1)
+json.dump({"image": image, "platform": platform, "base": base, "base_id": base_id or None,
+           "languages": {"python": python, "javascript": node}, "packages": dict(sorted(packages.items()))},
+          sys.stdout, indent=1)
 print()
 END
 }
@@ -115,7 +125,7 @@ chosen=$(choose_base)
 network=$([[ $chosen == plimsoll-base:* ]] && echo none || echo default)
 mkdir -p "$root/build/images"
 say "Building $tag on $chosen"
-context | docker build --network "$network" --build-arg "BASE=$chosen" -f deploy/images/sandbox/Dockerfile -t "$tag" - >&2
+context | docker build ${refresh:+--no-cache} --network "$network" --build-arg "BASE=$chosen" -f deploy/images/sandbox/Dockerfile -t "$tag" - >&2
 image=$(docker image inspect -f '{{.Id}}' "$tag")
 manifest "$chosen" >"$root/build/images/$tag.json.part"
 mv "$root/build/images/$tag.json.part" "$root/build/images/$tag.json"

@@ -12,7 +12,6 @@ The rule book (the frames themselves are described in providers/docker/agent):
 5. There is exactly one result, and it is the last word.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -34,7 +33,12 @@ _OUTCOMES: Final = {
     "setup_failed": Outcome.SETUP_FAILED,
     "runner_failed": Outcome.RUNNER_FAILED,
 }
-_DETAIL: Final = re.compile(r"[a-z_]{0,32}")
+_DETAILS: Final = {
+    Outcome.COMPLETED: {""},
+    Outcome.SETUP_FAILED: {"disk_full", "path_refused", "files"},
+    Outcome.RUNNER_FAILED: {"no_process", "artifacts"},
+}
+"""What an agent may say of each; whatever else there is to say (a deadline, memory, a flood) is the host's word."""
 _FIELDS: Final[dict[str, tuple[dict[str, type], ...]]] = {
     "ready": ({"warm": list},),
     "pong": ({"n": int},),
@@ -242,7 +246,7 @@ class Talk:
             _need(header["exit"] in EXIT_CODES, "exit_code")
             return SnippetEnded(header["exit"])
         outcome = _OUTCOMES.get(header["outcome"])
-        if outcome is None or not _DETAIL.fullmatch(header["detail"]):
+        if outcome is None or header["detail"] not in _DETAILS[outcome]:
             raise BadTalk("unknown_outcome")
         _need(outcome is not Outcome.COMPLETED or self._stopped(), "steps_missing")
         _need(outcome is not Outcome.SETUP_FAILED or self._untouched(), "setup_after_a_step")

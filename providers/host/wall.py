@@ -19,11 +19,20 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Fact, Health
 from providers.host.process import is_dumpable
-from providers.seam import CEILINGS, Findings, Lost, Observation, Provider, ProviderFault, kind_of
+from providers.seam import (
+    CEILINGS,
+    LOOK_S,
+    LOOKS_S,
+    Findings,
+    Lost,
+    Observation,
+    Provider,
+    ProviderFault,
+    kind_of,
+)
 
 OPEN_S: Final = 90.0
 """How long a provider may take to get ready: it may have to compile its guest first."""
-LOOK_S: Final = 10.0
 RECOVERY_S: Final = 1.0
 """Pause between a drop, or a look that found a fault, and the next look; doubled for every look that finds one again."""
 _FAULT = re.compile(r"[a-z0-9_]{1,64}")
@@ -55,6 +64,7 @@ class Wall:
         self._interval_s = interval_s
         self._allow_dumpable = allow_dumpable
         self._unix_ms = unix_ms
+        self._look_s = LOOKS_S.get(kind_of(name), LOOK_S)
         self._look_now = asyncio.Event()
 
     async def watch(self) -> None:
@@ -107,7 +117,7 @@ class Wall:
 
     async def _look(self) -> Findings:
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(self._look_s):
                 return await self._from.collect()
         except Lost:
             raise

@@ -12,8 +12,11 @@ PROVIDERS = [path for path in named(".py") if path.is_relative_to(ROOT / "provid
 SERVICE = [
     path for path in named(".py") if path.relative_to(ROOT).parts[0] in {"app", "providers", "migrations"}
 ]
-SEES = {"plimsoll.contract", "providers", "wasmtime", *sys.stdlib_module_names}
-"""What a provider may import: the contract, its own package, the wall's engine, the standard library."""
+BROKER = [path for path in named(".py") if path.is_relative_to(ROOT / "broker")]
+SEES = {"plimsoll.contract", "providers", *sys.stdlib_module_names}
+"""What every provider may import: the contract, its own package, the standard library."""
+ENGINES = {"docker": {"aiodocker", "aiohttp"}, "wasm": {"wasmtime"}}
+"""What else: whatever its wall's engine is spoken to with."""
 
 
 def imports(path: Path) -> list[tuple[int, str]]:
@@ -34,7 +37,16 @@ def within(name: str, rooms: set[str]) -> bool:
 
 @pytest.mark.parametrize("path", PROVIDERS, ids=short)
 def test_a_provider_sees_the_contract_and_nothing_else(path: Path) -> None:
-    assert [(line, name) for line, name in imports(path) if not within(name, SEES)] == []
+    sees = SEES | ENGINES.get(path.relative_to(ROOT / "providers").parts[0], set())
+    assert [(line, name) for line, name in imports(path) if not within(name, sees)] == []
+
+
+@pytest.mark.parametrize("path", BROKER, ids=short)
+def test_the_broker_sees_the_contract_and_how_to_unseal_and_nothing_else_of_ours(path: Path) -> None:
+    ours = {"app", "providers", "migrations", "plimsoll", "tests"}
+    sees = {"plimsoll.contract", "app.vault.unseal"}
+    found = [(line, name) for line, name in imports(path) if within(name, ours) and not within(name, sees)]
+    assert found == []
 
 
 @pytest.mark.parametrize("path", SERVICE, ids=short)

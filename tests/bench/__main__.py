@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         settings = read_settings(environment(Path(folder) / "data", SANDBOX_PROVIDER="wasm"))
         (Path(folder) / "commits").mkdir(mode=0o700)
         # First of all, because it forks: nothing is imported or started yet that runners must not have.
-        provider = WasmProvider.from_settings(settings.provider_frame())
+        provider = WasmProvider.from_settings(settings.provider_frame("wasm"))
         report = asyncio.run(measure(provider, settings, Path(folder), quick=options.quick))
     report.write(OUT)
     print("\n\n".join(each.text() for each in report.figures))
@@ -63,7 +63,7 @@ async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, q
     from tests.bench import http_figures, load_figures, pool_figures, start_figures, store_figures  # noqa: PLC0415
 
     effort, report = QUICK if quick else FULL, Report(quick)
-    config = EngineConfig(memory_bytes=settings.memory_mb * MIB)
+    config = EngineConfig(memory_bytes=settings.memory_of("wasm") * MIB)
     floor_command = (sys.executable, "-m", "tests.bench.floor_service", "1900")
     with Engine.load(cache.compiled(settings.cache_dir, config), config) as engine:
         async with pool_figures.opened(provider) as pool, store_figures.opened(folder / "commits") as commits:

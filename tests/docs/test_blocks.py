@@ -61,6 +61,13 @@ def paths_are_projects(text: str) -> None:
     assert (ROOT / path / "pyproject.toml").is_file()
 
 
+def recipe_is_there(text: str) -> None:
+    """It builds an image, which tests/integration/docker/test_guest_dependencies.py does; here, what it copies is there."""
+    verb, flag, source, _ = shlex.split(text.splitlines()[0])
+    assert (verb, flag) == ("cp", "-r")
+    assert {"Dockerfile", "package-lock.json"} <= {path.name for path in (ROOT / source).iterdir()}
+
+
 NOT_RUN: dict[str, Callable[[str], None]] = {
     "make demo\nmake test": targets_exist,
     "make demo": targets_exist,
@@ -68,6 +75,7 @@ NOT_RUN: dict[str, Callable[[str], None]] = {
     "pip install ./clients/python": paths_are_projects,
     "SANDBOX_PROVIDER=wasm PLIMSOLL_ADDR=127.0.0.1:8746 \\\n"
     "    PLIMSOLL_DATA_DIR=/var/lib/plimsoll PLIMSOLL_CACHE_DIR=/var/cache/plimsoll plimsolld": service_would_start,
+    "cp -r deploy/images/dependencies my-sandbox\ncd my-sandbox\nnpm ci\ndocker build -t my-sandbox .": recipe_is_there,
 }
 """Blocks that a test cannot run as they are, by their text, each with what is checked instead."""
 

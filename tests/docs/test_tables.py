@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,6 +18,7 @@ from app.settings import SETTINGS, Setting
 from plimsoll.client import errors
 from plimsoll.contract import bounds, results
 from plimsoll.contract.refusals import Code, Reason
+from plimsoll.contract.rest import OutcomeName
 from plimsoll.contract.tiers import FLOORS, Tier
 from plimsoll.records.digests import RECORD_FIELDS
 from tests.architecture.repository import ROOT, named, short
@@ -111,6 +113,13 @@ def test_bounds_are_on_their_page() -> None:
     }
     assert shown == {
         "payload.code, bytes of UTF-8": bounds.CODE_BYTES,
+        "payload.files, most": bounds.FILES,
+        "payload.files, bytes of all content": bounds.FILES_BYTES,
+        "payload.steps, most": bounds.STEPS,
+        "one step, bytes of UTF-8": bounds.STEP_BYTES,
+        "payload.artifacts, most": bounds.ARTIFACTS,
+        "artifacts that come back, bytes of all content": bounds.ARTIFACTS_BYTES,
+        "a path, bytes of UTF-8": bounds.PATH_BYTES,
         "body, bytes, where only snippets can be run": SNIPPET_BODY_BYTES,
         "body, bytes, where projects or tables can be run too": bounds.BODY_BYTES,
         "nesting of the JSON": bounds.NESTING,
@@ -124,6 +133,11 @@ def test_bounds_are_on_their_page() -> None:
 def test_the_fields_of_a_record_are_on_their_page_in_order() -> None:
     shown = tuple(plain(name) for name, *_ in table(page("run-records"), "field", "meaning"))
     assert shown == RECORD_FIELDS[4]
+
+
+def test_how_a_project_went_is_on_its_page() -> None:
+    shown = [plain(name) for name, *_ in table(page("run-results"), "`outcome`", "what it says")]
+    assert shown == list(get_args(OutcomeName))
 
 
 def test_tiers_are_on_their_page_in_order() -> None:

@@ -25,8 +25,10 @@ async def test_ten_thousand_identical_runs_by_two_callers_have_ten_thousand_reco
     settings = read_settings(
         environment(tmp_path / "data", SANDBOX_PROVIDER="wasm", SANDBOX_RATE_PER_MIN="0")
     )
-    service = create_service(settings, [spawn("wasm", settings.provider_frame())], surroundings=around())
-    room = asyncio.Semaphore(settings.wasm_slots - 2)
+    service = create_service(
+        settings, [spawn("wasm", settings.provider_frame("wasm"))], surroundings=around()
+    )
+    room = asyncio.Semaphore(settings.slots["wasm"] - 2)
     async with service.opened() as services:
         while not services.readiness().ready:
             await asyncio.sleep(0.05)

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -21,11 +22,12 @@ from typing_extensions import override
 
 from plimsoll.contract import frames
 from providers.docker.frames import Event, Runnable, Talk
+from providers.docker.recipe import recipe
+from providers.docker.settings import DockerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FRAME = 1 << 20
 API = "/v1.41"
-AGENT = ("/usr/bin/python3", "-I", "-S", "/usr/lib/plimsoll")
 
 Answer = tuple[bool, str]
 
@@ -47,7 +49,8 @@ def runsc_available() -> Answer:
 def runsc_platform() -> str:
     """Systrap where this runsc knows it (from 2023 on), else ptrace."""
     said = subprocess.run(["runsc", "--version"], capture_output=True, text=True, check=True).stdout
-    return "systrap" if said.split()[2].split(".")[-2][:4] >= "2023" else "ptrace"
+    found = re.search(r"20\d{6}", said)
+    return "systrap" if found and found[0] >= "2023" else "ptrace"
 
 
 class Unix(http.client.HTTPConnection):
@@ -64,12 +67,27 @@ class Unix(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Daemon:
-    """A running dockerd."""
+    """A dockerd, running unless it was killed."""
 
     place: Path
-    pid: int
+    process: "subprocess.Popen[bytes]" = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Without a word to anybody."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def start_again(self) -> None:
+        """With all that it had before."""
+        _end_of_containerd(self.place)
+        self.process = _launched(self.place)
+        _wait_for(self)
 
     @property
     def socket(self) -> str:
@@ -112,28 +130,54 @@ def daemon(place: Path) -> Iterator[Daemon]:
         words = [f"--platform={runsc_platform()}", "--network=none"]
         config["runtimes"] = {"runsc": {"path": shutil.which("runsc"), "runtimeArgs": words}}
     (place / "daemon.json").write_text(json.dumps(config))
-    with (place / "log").open("wb") as log:
-        process = subprocess.Popen(
+    found = Daemon(place, _launched(place))
+    try:
+        _wait_for(found)
+        yield found
+        _remove_all(found)
+    finally:
+        found.process.terminate()
+        found.process.wait(30)
+        _unmount(place)
+
+
+def _unmount(place: Path) -> None:
+    """What a daemon that was killed left mounted."""
+    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in reversed(mounted):
+        if Path(point).is_relative_to(place):
+            subprocess.run(["umount", "--lazy", point], check=False, timeout=30)
+
+
+def _end_of_containerd(place: Path) -> None:
+    """Of the one that dies with its killed dockerd. A dead one that nobody has reaped yet would be taken for a living one."""
+    noted = place / "exec" / "containerd" / "containerd.pid"
+    deadline = time.monotonic() + 30
+    while noted.exists() and time.monotonic() < deadline:
+        try:
+            dead = Path(f"/proc/{noted.read_text()}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            dead = True
+        if dead:
+            noted.unlink()
+        time.sleep(0.02)
+
+
+def _launched(place: Path) -> "subprocess.Popen[bytes]":
+    with (place / "log").open("ab") as log:
+        return subprocess.Popen(
             ["dockerd", "--config-file", place / "daemon.json", "-H", f"unix://{place / 'docker.sock'}"],
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    found = Daemon(place, process.pid)
-    try:
-        _wait_for(found, process)
-        yield found
-        _remove_all(found)
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
-def _wait_for(found: Daemon, process: "subprocess.Popen[bytes]") -> None:
+def _wait_for(found: Daemon) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        assert process.poll() is None, (found.place / "log").read_text()
+        assert found.process.poll() is None, (found.place / "log").read_text()
         with contextlib.suppress(OSError):
             found.call("GET", "/version")
             return
@@ -166,48 +210,11 @@ def build_image(found: Daemon) -> str:
     return done.stdout.strip()
 
 
-def recipe(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
-    """What a sandbox container is created from; `changes` replaces entries of HostConfig."""
-    tmpfs = "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"
-    limits = [("nofile", 1024), ("core", 0), ("fsize", 64 << 20), ("msgqueue", 0)]
-    security = ["no-new-privileges:true"]
-    if runtime == "runc":
-        security.append("seccomp=" + (ROOT / "deploy" / "seccomp.json").read_text())
-    else:
-        limits.append(("nproc", 128))
-    host = {
-        "Runtime": runtime,
-        "AutoRemove": True,
-        "ReadonlyRootfs": True,
-        "CapDrop": ["ALL"],
-        "CapAdd": ["KILL", "SETGID", "SETUID"],
-        "SecurityOpt": security,
-        "NetworkMode": "none",
-        "PidsLimit": 128 if runtime == "runc" else 1024,
-        "Memory": 512 << 20,
-        "MemorySwap": 512 << 20,
-        "NanoCpus": 1_000_000_000,
-        "Tmpfs": {"/workspace": tmpfs, "/tmp": tmpfs},
-        "ShmSize": 1 << 20,
-        "IpcMode": "private",
-        "LogConfig": {"Type": "none"},
-        "OomScoreAdj": 1000,
-        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in limits],
-    }
-    return {
-        "Image": image,
-        "User": "0:0",
-        "Entrypoint": list(AGENT),
-        "Cmd": list(warm),
-        "WorkingDir": "/workspace",
-        "Hostname": "sandbox",
-        "OpenStdin": True,
-        "StdinOnce": True,
-        "AttachStdin": True,
-        "AttachStdout": True,
-        "AttachStderr": True,
-        "HostConfig": host | changes,
-    }
+def body(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
+    """The product's recipe, with any interpreters warm; `changes` replaces entries of HostConfig."""
+    settings = DockerSettings(provider=f"docker@{runtime}", state_dir="/nonexistent", runtime=runtime)
+    made = recipe(settings, image, None, gvisor=runtime != "runc")
+    return made | {"Cmd": list(warm), "HostConfig": made["HostConfig"] | changes}
 
 
 @dataclass
@@ -225,9 +232,13 @@ class Sandbox:
 
     @classmethod
     def start(cls, found: Daemon, image: str, runtime: str, *warm: str, **changes: Any) -> Self:
-        made = found.call("POST", "/containers/create", recipe(image, runtime, warm, **changes))
+        made = found.call("POST", "/containers/create", body(image, runtime, warm, **changes))
         stream, rest = _attach(found, made["Id"])
-        found.call("POST", f"/containers/{made['Id']}/start")
+        try:
+            found.call("POST", f"/containers/{made['Id']}/start")
+        except AssertionError:
+            stream.close()
+            raise
         return cls(found, made["Id"], stream, runtime, rest)
 
     def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:

@@ -7,12 +7,14 @@ from typing import Any
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.killpoints import KillPoint
+from app.dispatch.outcome import Finished
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler
 from app.identity import Caller
 from app.store.values import AuditRow, FinishedRun, Keep, StartingRun, State
 from plimsoll.contract.refusals import Refusal
 from plimsoll.contract.requests import JavaScript, Kind, RunRequest
+from plimsoll.contract.results import ScriptResult
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import (
     Accepted,
@@ -78,6 +80,12 @@ def ended(**changes: Any) -> Ended:
     return Ended(**(values | changes))
 
 
+def script_of(run: Finished) -> ScriptResult:
+    """The result of what must be a snippet."""
+    assert isinstance(run.result, ScriptResult)
+    return run.result
+
+
 Script = Sequence[Event | Exception]
 HELLO: Script = (accepted(), Out("stdout", b"hello\n"), ended())
 
@@ -136,6 +144,7 @@ class FakeMember:
     worker: FakeWorker = field(default_factory=FakeWorker)
     provider: str = "wasm"
     away: bool = False
+    evidence_ended: bool = True
 
     @property
     def latest(self) -> WorkerInfo | None:

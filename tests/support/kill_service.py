@@ -14,6 +14,7 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 
 from app.dispatch.killpoints import KillPoint, Reached
 from app.dispatch.supervisor import ProviderProcess, spawn
@@ -41,7 +42,8 @@ def killer(point: str, nth: int) -> Reached:
 def provider(settings: Settings, effects: str) -> ProviderProcess:
     slots = int(os.environ.get("TEST_SLOTS", "16"))
     if name := os.environ.get("TEST_PROVIDER"):
-        return spawn(name, settings.provider_frame() | {"slots": slots})
+        frame = replace(settings, providers=(name,)).provider_frame(name)
+        return spawn(name, frame | {"slots": slots})
     frame = {"slots": slots, "effects": effects, "evidence_interval_s": 60, "insecure": True}
     return spawn("effect", frame, module="tests.support.effect_provider")
 

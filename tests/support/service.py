@@ -54,14 +54,16 @@ def environment(data: Path, **settings: str) -> dict[str, str]:
 
 
 @contextmanager
-def started(environ: Mapping[str, str], log: Path, *command: str, wait: bool = True) -> Iterator[Running]:
+def started(
+    environ: Mapping[str, str], log: Path, *command: str, wait: bool = True, start_s: float = _START_S
+) -> Iterator[Running]:
     """The service (or another `command` that behaves like it), once it is ready; ended with SIGTERM, then SIGKILL."""
     with log.open("ab") as stderr:
         process = subprocess.Popen(
             command or [str(DAEMON)], env=dict(environ), stderr=stderr, stdin=subprocess.DEVNULL, cwd=ROOT
         )
     try:
-        yield _wait(process, log, environ, ready=wait)
+        yield _wait(process, log, environ, time.monotonic() + start_s, ready=wait)
     finally:
         end(process)
 
@@ -77,8 +79,9 @@ def end(process: subprocess.Popen[bytes], seconds: float = _END_S) -> int:
         return process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], log: Path, environ: Mapping[str, str], *, ready: bool) -> Running:
-    until = time.monotonic() + _START_S
+def _wait(
+    process: subprocess.Popen[bytes], log: Path, environ: Mapping[str, str], until: float, *, ready: bool
+) -> Running:
     while time.monotonic() < until:
         if process.poll() is not None:
             raise RuntimeError(f"the service ended with {process.returncode}:\n{log.read_text()[-4000:]}")

@@ -4,14 +4,16 @@
 // event `exit`, so an end with another code than 0 is seen by the process's own.)
 //
 // A snippet is a script with `require`, as with `node -e`. One that only parses with `await` at its top level, or only as a
-// module, is run as that.
+// module, is run as that. A module becomes a file in the workspace first: one from memory would find no package.
 const fs = require('fs');
 const vm = require('vm');
 const { Console } = require('console');
 const { createRequire } = require('module');
 const { Writable } = require('stream');
+const { pathToFileURL } = require('url');
 
 const NAME = 'main.js';
+const MODULE = '/workspace/main.mjs';
 
 function read() {
   const parts = [];
@@ -21,7 +23,9 @@ function read() {
 }
 
 // What is made or compiled when it is first used is used now, while nobody waits.
-void [process.stdout, process.stderr];
+// A pipe that is full makes a program wait, as it does for one that never touches these streams: else `fs.writeSync` fails, and
+// what is printed in an endless loop piles up in the engine.
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 const nowhere = new Writable({ write: (_data, _encoding, done) => done() });
 new Console(nowhere).log('%s', 1, { a: [1.5, 'x'] }, new Error('x').stack);
 new vm.Script('0', { filename: NAME }).runInThisContext();
@@ -30,9 +34,12 @@ globalThis.module = { exports: {} };
 globalThis.exports = globalThis.module.exports;
 process.argv = [process.argv[0], '/workspace/' + NAME];
 
+// Where Node cannot be told to, `./` is made to mean the workspace here, and not the folder of this file.
+const place = pathToFileURL(process.argv[1]);
 const options = {
   filename: NAME,
-  importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? ((name) => import(name)),
+  importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER
+    ?? ((name) => import(/^\.{0,2}\//.test(name) ? new URL(name, place).href : name)),
 };
 
 function parsed(text, more) {
@@ -54,7 +61,8 @@ function run(source) {
   if (awaiting instanceof vm.Script) {
     awaiting.runInThisContext();
   } else if (/^\s*(?:import|export)\b/m.test(source)) {
-    import('data:text/javascript;base64,' + Buffer.from(source).toString('base64'));
+    fs.writeFileSync(MODULE, source);
+    import(MODULE);
   } else {
     throw script;
   }

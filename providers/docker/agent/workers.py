@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from providers.docker.agent import guests
+from providers.docker.agent import guests, limits
 
 _HERE = Path(__file__).parent
 COMMANDS = {
     # Isolated: neither the environment nor the workspace decides what the interpreter loads before the snippet's first line.
     "python": ("/usr/bin/python3", "-I", str(_HERE / "snippet.py")),
-    "javascript": ("/usr/bin/node", str(_HERE / "snippet.js")),
+    # Without the flag Node 18 has no `import()` in a script that is compiled here.
+    "javascript": ("/usr/bin/node", "--experimental-vm-modules", str(_HERE / "snippet.js")),
 }
 
 
@@ -49,7 +50,7 @@ class Worker:
 
 def started(language: str) -> Worker | None:
     """A worker for `language`, or None when there is no process to be had. Raises KeyError."""
-    command = COMMANDS[language]
+    command = _command(language)
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -57,6 +58,14 @@ def started(language: str) -> Worker | None:
         except OSError:
             ours.close()
             return None
+
+
+def _command(language: str) -> tuple[str, ...]:
+    program, *words = COMMANDS[language]
+    if language == "javascript":
+        # Else the engine gives up by itself at half of that, after a long fight, and nobody can tell that it was for memory.
+        words.insert(0, f"--max-old-space-size={limits.memory_mb()}")
+    return program, *words
 
 
 def dismiss(worker: Worker) -> None:

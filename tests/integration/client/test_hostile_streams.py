@@ -29,7 +29,7 @@ from tests.unit.plimsoll import honest
 CODE = "console.log('hunter2')"
 TOKEN = "secret-token"
 
-Event = plimsoll.Accepted | plimsoll.Output
+Event = plimsoll.Accepted | plimsoll.Output | plimsoll.StepEnded
 Read = Callable[..., plimsoll.Run]
 
 

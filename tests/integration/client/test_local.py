@@ -342,5 +342,20 @@ def test_a_program_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPatch, 
         plimsoll.local(daemon=absent).start()
 
 
-def test_a_slow_machine_has_a_minute_to_compile() -> None:
-    assert private.START_S == 60
+def test_a_slow_machine_has_three_minutes_to_compile_and_to_look_at_its_walls() -> None:
+    assert private.START_S == 180
+
+
+def test_several_providers_are_handed_on_as_they_were_named(daemon: str, temporary: Path) -> None:
+    with plimsoll.local("docker@runsc,docker,wasm", daemon) as sandbox:
+        about = json.loads(sandbox.run_javascript("1").stdout)
+    assert about["environment"]["SANDBOX_PROVIDER"] == "docker@runsc,docker,wasm"
+    assert left(temporary) == []
+
+
+@pytest.mark.parametrize("entry", ["docker@", "kata", "docker@runsc,docker@runsc"])
+def test_an_entry_that_the_service_refuses_is_an_error_with_its_rule(entry: str) -> None:
+    with pytest.raises(errors.LocalServiceError) as caught:
+        plimsoll.local(entry).start()
+    (rule,) = caught.value.errors
+    assert rule.startswith("SANDBOX_PROVIDER: ")

@@ -1,26 +1,12 @@
-"""One daemon and one image for all tests of this folder; what is tested is tested under runc and under gVisor."""
+"""What is tested is tested under runc and under gVisor."""
 
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.docker import Daemon, Sandbox, build_image, daemon
+from tests.support.docker import Daemon, Sandbox
 
 RUNTIMES = (("runc", "docker"), ("runsc", "runsc"))
-
-
-@pytest.fixture(scope="session")
-def docker() -> Iterator[Daemon]:
-    """In a directory with a short name: a Unix socket's path has little room."""
-    with tempfile.TemporaryDirectory(prefix="pd-") as place, daemon(Path(place)) as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
-def image(docker: Daemon) -> str:
-    return build_image(docker)
 
 
 @pytest.fixture(

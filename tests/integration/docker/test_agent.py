@@ -94,9 +94,13 @@ class TestSnippets:
         for code in (
             "console.log(require('os').platform())",
             "console.log((await Promise.resolve(require('os'))).platform())",
+            "console.log((await import('node:os')).platform())",
+            """require('fs').writeFileSync('own.mjs', 'export { platform } from "os"');
+            import('./own.mjs').then((own) => console.log(own.platform()))""",
             "import { platform } from 'node:os'; console.log(platform())",
         ):
-            assert javascript(start, code).stdout == {0: b"linux\n"}
+            heard = javascript(start, code)
+            assert (heard.stdout, heard.stderr) == ({0: b"linux\n"}, {})
 
     @pytest.mark.parametrize(
         ("code", "expected"),

@@ -53,12 +53,27 @@ def test_it_holds_the_agent_as_it_is_here(docker: Daemon, image: str) -> None:
 @pytest.mark.component("docker")
 def test_no_program_in_it_gains_rights_by_being_started(docker: Daemon, image: str) -> None:
     assert not _inside(docker, image, "find", "/", "-xdev", "-type", "f", "-perm", "/6000")
+    capable = (
+        "import os\n"
+        "for folder, _, names in os.walk('/usr'):\n"
+        "    for path in (os.path.join(folder, name) for name in names):\n"
+        "        if 'security.capability' in os.listxattr(path, follow_symlinks=False): print(path)"
+    )
+    assert not _inside(docker, image, "python3", "-Ic", capable)
+
+
+@pytest.mark.component("docker")
+def test_a_guest_could_write_only_where_sized_places_are_mounted(docker: Daemon, image: str) -> None:
+    """Even if the root were not read-only."""
+    tests = ("!", "-type", "l", "(", "-perm", "-o+w", "-o", "-user", "10001", "-o", "-group", "10001", ")")
+    assert _inside(docker, image, "find", "/", "-xdev", *tests).split() == ["/tmp", "/workspace"]
 
 
 @pytest.mark.component("docker")
 def test_its_manifest_names_every_package_with_its_version(docker: Daemon, image: str) -> None:
     manifest = json.loads((ROOT / "build" / "images" / "plimsoll-sandbox.json").read_text())
     assert manifest["image"] == image
+    assert manifest["base_id"] == docker.call("GET", f"/images/{manifest['base']}/json")["Id"]
     listed = _inside(docker, image, "dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n")
     assert manifest["packages"] == dict(line.split() for line in listed.splitlines())
     assert manifest["languages"]["python"] in _inside(docker, image, "python3", "--version")

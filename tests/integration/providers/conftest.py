@@ -1,6 +1,6 @@
 """One provider process of each kind, and what the shared contract suite must know of each.
 
-A later provider joins by one more `Kind of provider` in SUBJECTS: how it is started and a program for each behaviour.
+A later provider joins by one more `Subject` in SUBJECTS: how it is started and a program for each behaviour.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -13,18 +13,21 @@ import pytest_asyncio
 
 from app.dispatch.link import WorkerLink
 from app.dispatch.supervisor import ProviderSupervisor, spawn
+from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Health
 
 SLOTS = 4
 
 
 @dataclass(frozen=True)
 class Subject:
-    """How to start one kind of provider, and its programs."""
+    """How to start one kind of provider, and its programs, all in JavaScript."""
 
     name: str
     module: str
-    ceiling: Tier
+    tier: Tier
+    """that it proves"""
     settings: Callable[[Path], dict[str, Any]]
     hello: str
     """prints `hello` to stdout and ends with 0"""
@@ -32,29 +35,58 @@ class Subject:
     """ends with 1"""
     endless: str
     """never ends by itself"""
-    component: str | None = None
+    unserved: Kind
+    """what it does not run"""
+    components: tuple[str, ...] = ()
+    on_docker: bool = False
+    patience_s: float = 60
+    """how long its first look may take"""
 
 
+def docker_subject(name: str, tier: Tier, component: str) -> Subject:
+    """A provider of containers, on the tests' own daemon."""
+    return Subject(
+        name=name,
+        module="providers.main",
+        tier=tier,
+        settings=lambda place: {"state_dir": str(place / name), "docker_pool": 1},
+        hello="console.log('hello')",
+        failing="throw new Error('no')",
+        endless="for (;;);",
+        unserved=Kind.MODULE,
+        components=(component,),
+        on_docker=True,
+        patience_s=240,
+    )
+
+
+DOCKER_SUBJECTS = (
+    docker_subject("docker", Tier.CONTAINER, "docker"),
+    docker_subject("docker@runsc", Tier.KERNEL, "runsc"),
+)
 SUBJECTS = (
     Subject(
         name="wasm",
         module="providers.main",
-        ceiling=Tier.PROCESS,
+        tier=Tier.PROCESS,
         settings=lambda place: {"cache_dir": str(place), "memory_mb": 64},
         hello="console.log('hello')",
         failing="throw new Error('no')",
         endless="for (;;);",
-        component="wasm",
+        unserved=Kind.PROJECT,
+        components=("wasm", "seccomp"),
     ),
     Subject(
         name="effect",
         module="tests.support.effect_provider",
-        ceiling=Tier.PROCESS,
+        tier=Tier.PROCESS,
         settings=lambda place: {"effects": str(place / "effects")},
         hello="out:hello\n",
         failing="exit:1",
         endless="begin hang",
+        unserved=Kind.MODULE,
     ),
+    *DOCKER_SUBJECTS,
 )
 
 
@@ -88,19 +120,28 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def provider(subject: Subject, place: Path) -> AsyncIterator[Running]:
+async def provider(subject: Subject, place: Path, request: pytest.FixtureRequest) -> AsyncIterator[Running]:
     """One for the tests of a module; a test that harms it starts its own."""
-    process = spawn(subject.name, {**subject.settings(place), "slots": SLOTS}, module=subject.module)
+    settings = {**subject.settings(place), "slots": SLOTS}
+    if subject.on_docker:
+        settings["docker_host"] = f"unix://{request.getfixturevalue('docker').socket}"
+        settings["docker_image"] = request.getfixturevalue("image")
+    process = spawn(subject.name, settings, module=subject.module)
     async with ProviderSupervisor(process) as supervisor:
-        assert await supervisor.wait_first_evidence(timeout_s=60)
+        info = await supervisor.wait_first_evidence(timeout_s=subject.patience_s)
+        assert info
+        assert info.health is Health.SERVING, info.faults
         yield Running(subject, supervisor, place)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test of a subject that needs a component is a test of that component."""
+    """A test of a subject that needs a component is a test of that component, and with containers it may take longer."""
     for item in items:
         callspec = getattr(item, "callspec", None)
         subject = callspec.params.get("subject") if callspec else None
-        if isinstance(subject, Subject) and subject.component:
-            item.add_marker(pytest.mark.component(subject.component))
-            item.add_marker(pytest.mark.component("seccomp"))
+        if not isinstance(subject, Subject):
+            continue
+        for component in subject.components:
+            item.add_marker(pytest.mark.component(component))
+        if subject.on_docker:
+            item.add_marker(pytest.mark.timeout(900))

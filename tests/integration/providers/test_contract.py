@@ -11,7 +11,7 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.refusals import Code, Reason, Refusal
 from plimsoll.contract.requests import Kind, Python, SoftwareRule
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Health, Job, Out, Spec, TicketRefused
+from plimsoll.contract.worker import TICKET_TTL_MS, Ended, Health, Job, Out, TicketRefused
 from tests.integration.providers.conftest import SLOTS, Running
 from tests.support.runs import Seen, follow, job, new_id, refused, reserved, run, spec
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_it_says_what_its_wall_is_and_on_what_evidence(provider: Running) -> None:
     info = await provider.worker.info()
     assert (info.provider, info.health, info.faults) == (provider.subject.name, Health.SERVING, ())
-    assert info.tier is provider.subject.ceiling
+    assert info.tier is provider.subject.tier
     assert info.evidence_sha256 == evidence_digest(info.provider, info.tier, info.facts)
     assert RUN_ID.fullmatch(info.boot_id)
     assert info.slots == info.free == SLOTS
@@ -105,15 +105,22 @@ async def test_a_run_id_it_never_saw_is_unknown(provider: Running) -> None:
     assert (await provider.worker.query(new_id(), void=True)).state == "unknown"
 
 
-@pytest.mark.parametrize("floor", [Tier.CONTAINER, Tier.KERNEL, Tier.VM])
-async def test_a_floor_above_the_wall_is_refused(provider: Running, floor: Tier) -> None:
-    refusal = await refused(provider.worker, spec(floor=floor))
-    assert (refusal.code, refusal.reason) == (Code.ISOLATION_UNMET, Reason.ISOLATION)
+async def test_a_floor_above_the_wall_is_refused(provider: Running) -> None:
+    above = [tier for tier in Tier if tier is not Tier.NONE and not provider.subject.tier.meets(tier)]
+    assert Tier.VM in above
+    for floor in above:
+        refusal = await refused(provider.worker, spec(floor=floor))
+        assert (refusal.code, refusal.reason) == (Code.ISOLATION_UNMET, Reason.ISOLATION)
 
 
-@pytest.mark.parametrize("wanted", [spec(kind=Kind.PROJECT), spec(timeout_ms=300_001), spec(timeout_ms=0)])
-async def test_what_it_does_not_run_is_unsupported(provider: Running, wanted: Spec) -> None:
-    refusal = await refused(provider.worker, wanted)
+@pytest.mark.parametrize("timeout_ms", [300_001, 0])
+async def test_a_timeout_out_of_bounds_is_unsupported(provider: Running, timeout_ms: int) -> None:
+    refusal = await refused(provider.worker, spec(timeout_ms=timeout_ms))
+    assert (refusal.code, refusal.reason) == (Code.UNSUPPORTED, Reason.UNSUPPORTED)
+
+
+async def test_what_it_does_not_run_is_unsupported(provider: Running) -> None:
+    refusal = await refused(provider.worker, spec(kind=provider.subject.unserved))
     assert (refusal.code, refusal.reason) == (Code.UNSUPPORTED, Reason.UNSUPPORTED)
 
 

@@ -144,8 +144,10 @@ def test_a_runner_that_dies_after_the_end_costs_nothing(tmp_path: Path) -> None:
     with wasm(tmp_path) as (served, provider):
         run_id = served.post("console.log(1)", ASYNC).json()["id"]
         row = served.get(run_id, wait=10)
-        for pid in runners(provider):
+        killed = runners(provider)
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
+        await_dead(killed)
         assert served.get(run_id) == row
         assert (row["state"], row["result"]["stdout"]) == ("finished", "1\n")
         assert served.post("console.log(2)").status_code == 200

@@ -43,6 +43,33 @@ def test_every_fault_of_the_settings_is_listed_at_once_and_nothing_is_served(tmp
     assert not (tmp_path / "data").exists()
 
 
+def test_faults_of_several_providers_are_listed_with_the_rest(tmp_path: Path) -> None:
+    environ = environment(
+        tmp_path / "data",
+        SANDBOX_PROVIDER="docker,docker@runc,wasm",
+        SANDBOX_DOCKER_HOST="docker.sock",
+        SANDBOX_DOCKER_PIDS="1",
+        SANDBOX_MEMORY_MB="32",
+    )
+    done = plimsolld(environ)
+    assert done.returncode == 2
+    named = [line.split(":")[1].strip() for line in done.stderr.splitlines()]
+    assert named == ["SANDBOX_DOCKER_HOST", "SANDBOX_DOCKER_PIDS", "SANDBOX_PROVIDER", "SANDBOX_MEMORY_MB"]
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_docker_provider_is_not_started_when_others_can_reach_its_directory(tmp_path: Path) -> None:
+    state = tmp_path / "data" / "providers" / "docker-runsc"
+    state.mkdir(parents=True)
+    for each in (tmp_path / "data", state.parent):
+        each.chmod(0o700)
+    state.chmod(0o755)
+    done = plimsolld(environment(tmp_path / "data", SANDBOX_PROVIDER="wasm,docker@runsc"))
+    assert done.returncode == 1
+    assert f"could not start: {state} can be reached by others" in done.stderr
+    assert not (tmp_path / "data" / "plimsoll.db").exists()
+
+
 def test_without_a_provider_the_service_starts_and_refuses_every_run_as_not_dispatched(
     tmp_path: Path,
 ) -> None:

@@ -2,11 +2,17 @@
 
 import base64
 import json
+from collections.abc import Iterable
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.stream import Cutter, frame, incomplete
+from app.api.stream import Cutter, Teller, frame, incomplete
+from plimsoll.contract.requests import JavaScript, Kind, Project
+from plimsoll.contract.results import Artifact, Outcome, ProjectResult, ScriptResult, StepResult
+from plimsoll.contract.worker import Out, StepEnded
 
 
 def data_of(event: bytes) -> bytes:
@@ -47,3 +53,67 @@ def test_a_guest_that_prints_our_frames_prints_text() -> None:
 
 def test_a_frame_is_one_name_and_one_line() -> None:
     assert frame("result", "{}") == b"event: result\ndata: {}\n\n"
+
+
+PROJECT = Project((), ("one", "two"), ("a",))
+RESULT = ProjectResult(
+    Outcome.COMPLETED,
+    steps=(StepResult("one", stdout=b"1\n\xc3\xa9", duration_ms=5), StepResult("two", 3, True, stderr=b"no")),
+    artifacts=(Artifact("a", b"x"),),
+)
+TOLD = (
+    Out("stdout", b"1\n\xc3", 0),
+    Out("stdout", b"\xa9", 0),
+    StepEnded(0, 0, duration_ms=5),
+    Out("stderr", b"no", 1),
+    StepEnded(1, 3, timed_out=True),
+)
+
+
+def told(events: Iterable[bytes]) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for event in events:
+        name, data, *_ = event.decode().split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def output(events: list[tuple[str, dict[str, Any]]], name: str, step: int) -> str:
+    return "".join(said["data"] for kind, said in events if kind == name and said["step"] == step)
+
+
+@pytest.mark.parametrize("heard", range(len(TOLD) + 1))
+def test_a_projects_events_are_the_same_however_much_came_as_it_went(heard: int) -> None:
+    teller = Teller(PROJECT)
+    live = [each for said in TOLD[:heard] for each in teller.tell(said)]
+    events = told([*live, *teller.rest(RESULT)])
+    assert output(events, "stdout", 0) == "1\n\u00e9"
+    assert output(events, "stderr", 1) == "no"
+    ends = [said for name, said in events if name == "step"]
+    cut = {"stdout_truncated": False, "stderr_truncated": False}
+    assert ends == [
+        {"step": 0, "exit_code": 0, "timed_out": False, "duration_ms": 5, **cut},
+        {"step": 1, "exit_code": 3, "timed_out": True, "duration_ms": 0, **cut},
+    ]
+    order = [said["step"] for _, said in events]
+    assert order == sorted(order)
+    assert [name for name, _ in events][-1] == "step"
+
+
+def test_what_ends_a_step_in_the_middle_of_a_character_is_told_before_its_end() -> None:
+    teller = Teller(PROJECT)
+    events = told([*teller.tell(Out("stdout", b"\xc3", 0)), *teller.tell(StepEnded(0, 0))])
+    assert events[0] == ("stdout", {"data": "ww==", "encoding": "base64", "step": 0})
+    assert events[1][0] == "step"
+
+
+def test_a_snippets_events_say_nothing_of_steps() -> None:
+    teller = Teller(JavaScript("1"))
+    assert teller.tell(Out("stdout", b"1\n")) == [
+        b'event: stdout\ndata: {"data": "1\\n", "encoding": "utf-8"}\n\n'
+    ]
+    rest = teller.rest(ScriptResult(Kind.JAVASCRIPT, stdout=b"1\n2", stderr=b"\xff"))
+    assert rest == [
+        b'event: stdout\ndata: {"data": "2", "encoding": "utf-8"}\n\n',
+        b'event: stderr\ndata: {"data": "/w==", "encoding": "base64"}\n\n',
+    ]

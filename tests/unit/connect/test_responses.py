@@ -6,8 +6,8 @@ from dataclasses import replace
 from app.connect.responses import Json, describe_response, run_response
 from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
-from plimsoll.contract.requests import JavaScript, Kind, RunRequest
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.requests import File, JavaScript, Kind, Project, RunRequest
+from plimsoll.contract.results import Artifact, Outcome, ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Resources
 from plimsoll.records import Stated, check_answer, make_record
@@ -87,3 +87,32 @@ def test_without_a_provider_nothing_meets_any_floor() -> None:
     message = sent(describe_response(None))
     assert (message["sandbox"], message["isolation"]) == ("", "none")
     assert describe_response(Candidate("wasm", Tier.PROCESS, None))["isolation"] == "none"
+
+
+PROJECT = RunRequest(Project((File("in", b"x"),), ("one", "two"), ("out",)))
+PROJECT_RESULT = ProjectResult(
+    Outcome.RUNNER_FAILED,
+    "it broke",
+    artifacts_truncated=True,
+    steps=(
+        StepResult("one", stdout=b"\xff", duration_ms=2**53 + 1),
+        StepResult("two", 3, timed_out=True, stderr=b"e", stdout_truncated=True),
+    ),
+    artifacts=(Artifact("out", bytes(range(256))),),
+)
+
+
+def test_a_project_is_read_back_as_it_was_and_its_record_holds() -> None:
+    run = replace(finished(), result=PROJECT_RESULT)
+    stated = Stated("wasm", "process", "guest:1", "software:1", run.accepted.instance)
+    record = make_record(
+        PROJECT, PROJECT_RESULT, stated, policy="policy:1", started_unix_ms=NOW_MS, ended_unix_ms=NOW_MS + 5
+    )
+    message = sent(run_response(replace(run, record=record)))
+    assert "javascript" not in message
+    result = RunResponseMessage.model_validate({"project": message["project"]}).value()
+    assert result == PROJECT_RESULT
+    assert check_answer(PROJECT, result, record, stated) == ()
+    assert message["project"]["outcome"] == "PROJECT_OUTCOME_RUNNER_FAILED"
+    assert message["project"]["steps"][0]["durationMs"] == str(2**53 + 1)
+    assert (message["project"]["steps"][1]["exitCode"], message["project"]["advice"]) == (3, [])

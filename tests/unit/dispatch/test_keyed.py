@@ -29,7 +29,7 @@ from app.store.values import (
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
-from tests.support.fakes import CALLER, Bench, FakeRuns, javascript
+from tests.support.fakes import CALLER, Bench, FakeRuns, javascript, script_of
 
 MINE = "f" * 64
 
@@ -140,7 +140,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 def render(run: Finished) -> bytes:
-    return f"{run.run_id} {run.recorded} {run.result.stdout!r}".encode()
+    return f"{run.run_id} {run.recorded} {script_of(run).stdout!r}".encode()
 
 
 async def begin(keeper: Keeper, key: str | None = "k", code: str = "1") -> Live | Stored | Pending:

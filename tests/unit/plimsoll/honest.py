@@ -8,7 +8,7 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import PROTOCOL, JavaScript, Kind, RunRequest
 from plimsoll.contract.rest import RecordBody, RunBody
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import Artifact, ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Fact
 from plimsoll.records import Stated, make_record, seal_record
@@ -36,8 +36,46 @@ def run_answer(
 ) -> dict[str, Any]:
     """The answer to `request`, run at `now` (Unix ms) for 3 ms."""
     kind = Kind(request.payload.kind)
-    software = request.software_rule.identities[0] if request.software_rule else "soft:1"
     result = ScriptResult(kind, exit_code, stdout=stdout, stderr=b"")
+    said = {"kind": kind.value, "exit_code": exit_code, "timed_out": False, **streams(stdout)}
+    return _answer(request, result, said, now=now, tier=tier, instance=instance)
+
+
+def project_answer(request: RunRequest, result: ProjectResult, **how: Any) -> dict[str, Any]:
+    """The answer to a project; `how` as of `run_answer`."""
+    facts: dict[str, Any] = {"now": NOW, "tier": "process", "instance": "docker-container:" + "1" * 64} | how
+    said = {
+        "kind": "project",
+        "outcome": result.outcome.name.lower(),
+        "outcome_detail": result.outcome_detail,
+        "artifacts_truncated": result.artifacts_truncated,
+        "steps": [_step(step) for step in result.steps],
+        "artifacts": [_artifact(each) for each in result.artifacts],
+    }
+    return _answer(request, result, said, **facts)
+
+
+def _step(step: StepResult) -> dict[str, Any]:
+    own = {name: getattr(step, name) for name in ("command", "exit_code", "timed_out", "duration_ms")}
+    cut = {"stdout_truncated": step.stdout_truncated, "stderr_truncated": step.stderr_truncated}
+    return own | streams(step.stdout, step.stderr) | cut
+
+
+def _artifact(artifact: Artifact) -> dict[str, Any]:
+    text, encoding = content(artifact.content)
+    return {"path": artifact.path, "content": text, "content_encoding": encoding}
+
+
+def _answer(
+    request: RunRequest,
+    result: ScriptResult | ProjectResult,
+    said: dict[str, Any],
+    *,
+    now: int,
+    tier: str,
+    instance: str,
+) -> dict[str, Any]:
+    software = request.software_rule.identities[0] if request.software_rule else "soft:1"
     stated = Stated("wasm", tier, "sha256:" + "e" * 64, software, instance)
     record = make_record(request, result, stated, policy="", started_unix_ms=now, ended_unix_ms=now + 3)
     return {
@@ -53,23 +91,28 @@ def run_answer(
         "cancelled": False,
         "oom_killed": False,
         "recorded": True,
-        "result": {"kind": kind.value, "exit_code": exit_code, "timed_out": False, **streams(stdout)},
+        "result": said,
         "record": {name: getattr(record, name) for name in RecordBody.model_fields},
     }
 
 
-def streams(stdout: bytes) -> dict[str, Any]:
-    """The stream fields of a result with this stdout and an empty stderr."""
+def content(data: bytes) -> tuple[str, str]:
+    """Bytes as text and encoding."""
     try:
-        text, encoding = stdout.decode(), "utf-8"
+        return data.decode(), "utf-8"
     except UnicodeDecodeError:
-        text, encoding = base64.b64encode(stdout).decode(), "base64"
+        return base64.b64encode(data).decode(), "base64"
+
+
+def streams(stdout: bytes, stderr: bytes = b"") -> dict[str, Any]:
+    """The stream fields of a result with these streams."""
+    (out, out_encoding), (err, err_encoding) = content(stdout), content(stderr)
     return {
-        "stdout": text,
-        "stdout_encoding": encoding,
+        "stdout": out,
+        "stdout_encoding": out_encoding,
         "stdout_truncated": False,
-        "stderr": "",
-        "stderr_encoding": "utf-8",
+        "stderr": err,
+        "stderr_encoding": err_encoding,
         "stderr_truncated": False,
     }
 
@@ -137,10 +180,16 @@ def accepted(answer: dict[str, Any]) -> bytes:
     )
 
 
-def chunk(data: bytes, stream: str = "stdout") -> bytes:
+def chunk(data: bytes, stream: str = "stdout", **more: Any) -> bytes:
     """One event of output."""
-    said = streams(data)
-    return event(stream, {"data": said["stdout"], "encoding": said["stdout_encoding"]})
+    text, encoding = content(data)
+    return event(stream, {"data": text, "encoding": encoding} | more)
+
+
+def step_end(number: int, step: StepResult) -> bytes:
+    """The event that ends a project's step."""
+    names = ("exit_code", "timed_out", "stdout_truncated", "stderr_truncated", "duration_ms")
+    return event("step", {"step": number} | {name: getattr(step, name) for name in names})
 
 
 def stream_events(answer: dict[str, Any], *chunks: bytes) -> list[bytes]:

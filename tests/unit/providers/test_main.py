@@ -71,6 +71,10 @@ def test_without_settings_it_does_not_start(first: bytes) -> None:
         {"provider": "wasm", "cache_dir": "/nowhere", "memory_mb": "canary"},
         {"provider": "wasm", "cache_dir": "/nowhere", "memory_mb": 1},
         {"provider": "wasm", "cache_dir": "/nowhere", "output_bytes": 1 << 20},
+        {"provider": 7},
+        {"provider": "docker"},
+        {"provider": "docker@../canary", "state_dir": "/nowhere"},
+        {"provider": "docker@runsc", "state_dir": "/nowhere", "memory_mb": 1},
     ],
 )
 def test_bad_settings_are_a_code_and_never_a_value(settings: dict[str, object]) -> None:

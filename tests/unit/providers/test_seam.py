@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.seam import Meter, Stream
+from providers.seam import CEILINGS, LOOK_S, LOOKS_S, Meter, Stream
 
 
 @pytest.mark.parametrize(("size", "kept"), [(9, 9), (10, 10), (11, 10)])
@@ -36,3 +36,8 @@ def test_what_is_kept_is_the_head_of_each_stream(sent: list[tuple[Stream, bytes]
     assert kept == {stream: data[:cap] for stream, data in whole.items()}
     for stream in ("stdout", "stderr"):
         assert meter.truncated(stream) is (len(whole[stream]) > cap)
+
+
+def test_only_known_kinds_may_look_for_longer_and_none_for_minutes() -> None:
+    assert LOOKS_S.keys() <= CEILINGS.keys()
+    assert all(LOOK_S < longer <= 60 for longer in LOOKS_S.values())

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
         AsyncRunStream,
         Client,
         Output,
+        ProjectRun,
         Run,
         RunHandle,
         RunStream,
+        StepEnded,
     )
     from plimsoll.client.errors import (
         AnswerNotBound,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         RequestTimeout,
         ResponseTooLarge,
         ResultKindMismatch,
+        ResultMismatch,
         RunPending,
         ServiceError,
         SoftwareMismatch,
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from plimsoll.client.local import LocalService, local
     from plimsoll.contract.refusals import Reason
     from plimsoll.contract.requests import SoftwareRule
+    from plimsoll.contract.results import Outcome
     from plimsoll.contract.tiers import Tier
 
 __all__ = [
@@ -92,9 +96,11 @@ __all__ = [
     "NoRecord",
     "NoResult",
     "NotFound",
+    "Outcome",
     "Output",
     "PermissionDenied",
     "PlimsollError",
+    "ProjectRun",
     "ProtocolMismatch",
     "Reason",
     "RecordMismatch",
@@ -104,6 +110,7 @@ __all__ = [
     "RequestTimeout",
     "ResponseTooLarge",
     "ResultKindMismatch",
+    "ResultMismatch",
     "Run",
     "RunHandle",
     "RunPending",
@@ -112,6 +119,7 @@ __all__ = [
     "SoftwareMismatch",
     "SoftwareRule",
     "StaleAnswer",
+    "StepEnded",
     "StreamCut",
     "Tier",
     "TransportError",
@@ -128,12 +136,15 @@ _ELSEWHERE = {
     "AsyncRunStream": "plimsoll.client",
     "Client": "plimsoll.client",
     "LocalService": "plimsoll.client.local",
+    "Outcome": "plimsoll.contract.results",
     "Output": "plimsoll.client",
+    "ProjectRun": "plimsoll.client",
     "Reason": "plimsoll.contract.refusals",
     "Run": "plimsoll.client",
     "RunHandle": "plimsoll.client",
     "RunStream": "plimsoll.client",
     "SoftwareRule": "plimsoll.contract.requests",
+    "StepEnded": "plimsoll.client",
     "Tier": "plimsoll.contract.tiers",
     "local": "plimsoll.client.local",
 }

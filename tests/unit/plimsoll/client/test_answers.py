@@ -6,6 +6,7 @@ import pytest
 
 from plimsoll.client import errors
 from plimsoll.client.answers import BODY_LIMIT
+from plimsoll.client.core import snippet
 from plimsoll.client.refusals import CLASSES
 from plimsoll.contract.refusals import Code, Reason
 from tests.unit.plimsoll import honest
@@ -14,7 +15,7 @@ from tests.unit.plimsoll.client.exchanges import CODE, core, play, raises
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308, 399])
 def test_18_a_redirect_is_an_error_without_a_mark(status: int) -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     headers = [("location", "http://elsewhere/"), ("plimsoll-not-dispatched", "request")]
     with raises(prepared, errors.RedirectRefused) as caught:
         play(prepared, {}, status=status, headers=headers)
@@ -23,13 +24,13 @@ def test_18_a_redirect_is_an_error_without_a_mark(status: int) -> None:
 
 @pytest.mark.parametrize("status", [100, 201, 202, 204, 206, 600])
 def test_a_success_of_another_sort_is_no_answer(status: int) -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.MalformedResponse):
         play(prepared, honest.run_answer(), status=status)
 
 
 def test_19_too_large_by_header_and_by_count() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.ResponseTooLarge):
         play(prepared, honest.run_answer(), headers=[("content-length", str(BODY_LIMIT + 1))])
     with raises(prepared, errors.ResponseTooLarge):
@@ -65,7 +66,7 @@ ANSWER = honest.dumped(honest.run_answer())
 )
 def test_20_a_body_that_is_not_exactly_an_answer(body: bytes) -> None:
     assert body != ANSWER
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.MalformedResponse) as caught:
         play(prepared, body)
     assert caught[0].not_dispatched is None
@@ -76,34 +77,34 @@ def test_20_a_body_that_is_not_exactly_an_answer(body: bytes) -> None:
     "content_type", ["text/html", "", "application/json5", "application/json; charset=latin-1"]
 )
 def test_20_another_content_type(content_type: str) -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.MalformedResponse):
         play(prepared, honest.run_answer(), content_type=content_type)
 
 
 def test_20_an_encoded_answer() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.MalformedResponse):
         play(prepared, honest.run_answer(), headers=[("content-encoding", "gzip")])
 
 
 @pytest.mark.parametrize("request_id", ["", "f" * 32, "0" * 31 + "1 ", f"{1:032x}, {1:032x}"])
 def test_21_an_answer_to_another_request_is_nobodys_result(request_id: str) -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.AnswerNotBound) as caught:
         play(prepared, honest.run_answer(), request_id=request_id)
     assert caught[0].result is None
 
 
 def test_21_the_id_must_be_there_once() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     twice = [("plimsoll-request-id", prepared.request_id)]
     with raises(prepared, errors.AnswerNotBound):
         play(prepared, honest.run_answer(), headers=twice)
 
 
 def refused(body: object, *, status: int = 412, **how: Any) -> errors.Refusal:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with pytest.raises(errors.Refusal) as info:
         play(prepared, body, status=status, content_type="application/problem+json", **how)
     assert info.value.request_id == prepared.request_id

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from plimsoll.client import errors
-from plimsoll.client.core import Core
+from plimsoll.client.core import Core, snippet
 from plimsoll.client.kept import Patience, Started
+from plimsoll.client.results import Run
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import JavaScript, RunRequest
 from plimsoll.contract.tiers import Tier
@@ -21,11 +22,11 @@ PENDING = honest.pending(ANSWER)
 NOTHING = PENDING | {"state": "not_dispatched", "settled": True, "not_dispatched": {"reason": "capacity"}}
 
 
-def start(one: Core, **how: Any) -> Started:
-    return play(one.start(CODE, **how), PENDING, status=202)
+def start(one: Core, **how: Any) -> Started[Run]:
+    return play(one.start(snippet(CODE, **how)), PENDING, status=202)
 
 
-def end(one: Core, run: Started, view: dict[str, Any], **how: Any) -> Any:
+def end(one: Core, run: Started[Run], view: dict[str, Any], **how: Any) -> Any:
     return play(one.final_run(run, 0), view, **how)
 
 
@@ -40,7 +41,7 @@ def refused(view: dict[str, Any], kind: type[errors.PlimsollError], **how: Any) 
 
 def test_starting_and_the_end() -> None:
     one = core()
-    prepared = one.start(CODE, floor="process")
+    prepared = one.start(snippet(CODE, floor="process"))
     assert dict(prepared.headers)["prefer"] == "respond-async"
     run = play(prepared, PENDING, status=202)
     assert (run.id, run.finished) == ("a" * 32, None)
@@ -56,7 +57,7 @@ def test_the_end_may_be_read_again_and_only_as_this_run() -> None:
     run = start(one)
     first, second = end(one, run, DONE), end(one, run, DONE)
     assert first.record == second.record
-    plain = one.script(CODE)
+    plain = one.run(snippet(CODE))
     with raises(plain, errors.StaleAnswer):
         play(plain, ANSWER)
 
@@ -71,7 +72,7 @@ def test_paths() -> None:
 
 
 def test_a_stored_answer_ends_it_at_once() -> None:
-    run = play(core().start(CODE, idempotency_key="k"), ANSWER)
+    run = play(core().start(snippet(CODE, idempotency_key="k")), ANSWER)
     assert run.finished is not None
     assert run.finished.text == "42\n"
 
@@ -81,13 +82,13 @@ def test_a_start_that_is_no_start() -> None:
         ({"request_id": "f" * 32}, errors.AnswerNotBound),
         ({"status": 204}, errors.MalformedResponse),
     ):
-        prepared = core().start(CODE)
+        prepared = core().start(snippet(CODE))
         with raises(prepared, kind):
             play(prepared, PENDING, **{"status": 202} | how)
 
 
 def test_a_refused_start_is_marked() -> None:
-    prepared = core().start(CODE)
+    prepared = core().start(snippet(CODE))
     with raises(prepared, errors.Capacity) as caught:
         play(prepared, honest.problem("capacity", 429, "capacity"), status=429)
     assert caught[0].not_dispatched is Reason.CAPACITY

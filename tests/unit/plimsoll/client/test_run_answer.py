@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from plimsoll.client import errors
+from plimsoll.client.core import snippet
+from plimsoll.client.results import Run
 from plimsoll.contract.requests import JavaScript, Python, RunRequest, SoftwareRule
 from plimsoll.contract.tiers import Tier
 from tests.unit.plimsoll import honest
@@ -12,7 +14,7 @@ from tests.unit.plimsoll.client.exchanges import CODE, core, play, raises
 
 
 def test_an_honest_answer_is_the_run_it_states() -> None:
-    run = play(core().script(CODE, floor="process"), honest.run_answer(RunRequest(CODE, Tier.PROCESS)))
+    run = play(core().run(snippet(CODE, floor="process")), honest.run_answer(RunRequest(CODE, Tier.PROCESS)))
     assert (run.text, run.exit_code, run.ok, run.isolation) == ("42\n", 0, True, Tier.PROCESS)
     assert run.record_sha256 == run.record.record_sha256 != ""
     assert run.request_id == f"{1:032x}"
@@ -21,33 +23,34 @@ def test_an_honest_answer_is_the_run_it_states() -> None:
 
 def test_bytes_that_are_not_utf8_come_back_exactly() -> None:
     answer = honest.run_answer(stdout=b"\xff\x00")
-    run = play(core().script(CODE), answer)
+    run = play(core().run(snippet(CODE)), answer)
     assert run.stdout == b"\xff\x00"
     assert run.text == "\N{REPLACEMENT CHARACTER}\0"
 
 
 def test_a_failing_program_is_a_result() -> None:
-    run = play(core().script(CODE), honest.run_answer(exit_code=3))
+    run = play(core().run(snippet(CODE)), honest.run_answer(exit_code=3))
     assert (run.exit_code, run.ok) == (3, False)
 
 
 def test_fields_we_do_not_know_are_ignored() -> None:
-    assert play(core().script(CODE), honest.run_answer() | {"later": {"a": 1}}).exit_code == 0
+    assert play(core().run(snippet(CODE)), honest.run_answer() | {"later": {"a": 1}}).exit_code == 0
 
 
 @pytest.mark.parametrize("missing", [{"record": None}, {}], ids=["null", "absent"])
 def test_24_no_record(missing: dict[str, Any]) -> None:
     answer = {name: value for name, value in honest.run_answer().items() if name != "record"} | missing
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.NoRecord) as caught:
         play(prepared, answer)
     assert caught[0].result is not None
+    assert isinstance(caught[0].result, Run)
     assert (caught[0].result.stdout, caught[0].result.record.version) == (b"42\n", 0)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_25_another_record_version(version: int) -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordVersion) as caught:
         play(prepared, honest.resealed(honest.run_answer(), version=version))
     assert caught[0].version == version
@@ -55,7 +58,7 @@ def test_25_another_record_version(version: int) -> None:
 
 
 def test_26_a_record_of_another_request() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordMismatch) as caught:
         play(prepared, honest.run_answer(RunRequest(JavaScript("something else"))))
     assert caught[0].fields == ("request_sha256",)
@@ -65,8 +68,8 @@ def test_26_a_record_of_another_request() -> None:
 
 def test_26_what_was_sent_counts_not_what_is_a_default() -> None:
     sent = honest.run_answer(RunRequest(CODE, Tier.PROCESS, 30_000))
-    assert play(core().script(CODE, floor="process", timeout=30), sent).exit_code == 0
-    prepared = core().script(CODE)
+    assert play(core().run(snippet(CODE, floor="process", timeout=30)), sent).exit_code == 0
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordMismatch):
         play(prepared, sent)
 
@@ -74,7 +77,7 @@ def test_26_what_was_sent_counts_not_what_is_a_default() -> None:
 def test_27_altered_output() -> None:
     answer = honest.run_answer()
     answer["result"]["stdout"] = "43\n"
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordMismatch) as caught:
         play(prepared, answer)
     assert caught[0].fields == ("result_sha256",)
@@ -84,7 +87,7 @@ def test_27_altered_output() -> None:
 @pytest.mark.parametrize("field", ["provider", "environment", "software_identity", "instance", "isolation"])
 def test_28_the_answer_says_something_else_than_its_record(field: str) -> None:
     answer = honest.run_answer() | {field: "vm" if field == "isolation" else "other:thing"}
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordMismatch) as caught:
         play(prepared, answer)
     assert caught[0].fields == (field,)
@@ -93,7 +96,7 @@ def test_28_the_answer_says_something_else_than_its_record(field: str) -> None:
 def test_29_the_rule_and_the_software() -> None:
     rule = SoftwareRule("approved", ("soft:1", "soft:2"))
     answer = honest.run_answer(RunRequest(CODE, software_rule=rule))
-    assert play(core().script(CODE, software_rule=rule), answer).software_identity == "soft:1"
+    assert play(core().run(snippet(CODE, software_rule=rule)), answer).software_identity == "soft:1"
     for lie, field in (
         ({"software_rule_id": ""}, "software_rule_id"),
         ({"software_identity": "soft:3"}, "software_identity"),
@@ -102,7 +105,7 @@ def test_29_the_rule_and_the_software() -> None:
         changed = honest.resealed(answer, **lie) | {
             name: value for name, value in lie.items() if name in answer
         }
-        prepared = core().script(CODE, software_rule=rule)
+        prepared = core().run(snippet(CODE, software_rule=rule))
         with raises(prepared, errors.RecordMismatch) as caught:
             play(prepared, changed)
         assert caught[0].fields == (field,)
@@ -111,7 +114,7 @@ def test_29_the_rule_and_the_software() -> None:
 def test_30_a_record_that_was_touched() -> None:
     answer = honest.run_answer()
     answer["record"]["policy"] = "none at all"
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordMismatch) as caught:
         play(prepared, answer)
     assert caught[0].fields == ("record_sha256",)
@@ -121,7 +124,7 @@ def test_30_a_record_that_was_touched() -> None:
     ("field", "value"), [("session", "5" * 64), ("sequence", 1), ("previous_sha256", "5" * 64)]
 )
 def test_31_a_single_run_is_in_no_session(field: str, value: Any) -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.RecordMismatch) as caught:
         play(prepared, honest.resealed(honest.run_answer(), **{field: value}))
     assert caught[0].fields == (field,)
@@ -131,18 +134,18 @@ def test_31_a_single_run_is_in_no_session(field: str, value: Any) -> None:
 def test_32_a_result_of_another_kind(kind: str) -> None:
     answer = honest.run_answer()
     answer["result"]["kind"] = kind
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.ResultKindMismatch):
         play(prepared, answer)
 
 
 def test_32_python_is_answered_by_python() -> None:
     python = Python("print(42)")
-    assert play(core().script(python), honest.run_answer(RunRequest(python))).kind == "python"
+    assert play(core().run(snippet(python)), honest.run_answer(RunRequest(python))).kind == "python"
 
 
 def test_32_a_missing_result_is_malformed() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.MalformedResponse):
         play(prepared, honest.run_answer() | {"result": None})
 
@@ -150,7 +153,7 @@ def test_32_a_missing_result_is_malformed() -> None:
 @pytest.mark.parametrize("tier", ["process", "container", "none", "fortress"])
 def test_33_a_wall_below_the_floor_or_unknown(tier: str) -> None:
     answer = honest.run_answer(RunRequest(CODE, Tier.KERNEL), tier=tier)
-    prepared = core().script(CODE, floor="kernel")
+    prepared = core().run(snippet(CODE, floor="kernel"))
     with raises(prepared, errors.IsolationEvidenceMismatch) as caught:
         play(prepared, answer)
     assert caught[0].result is not None
@@ -159,7 +162,7 @@ def test_33_a_wall_below_the_floor_or_unknown(tier: str) -> None:
 @pytest.mark.parametrize("tier", ["kernel", "vm"])
 def test_33_a_stronger_wall_is_fine(tier: str) -> None:
     answer = honest.run_answer(RunRequest(CODE, Tier.KERNEL), tier=tier)
-    assert play(core().script(CODE, floor="kernel"), answer).isolation == tier
+    assert play(core().run(snippet(CODE, floor="kernel")), answer).isolation == tier
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_33_a_stronger_wall_is_fine(tier: str) -> None:
 )
 def test_s8_times_outside_our_own(started: int, ended: int) -> None:
     times = {"started_unix_ms": honest.NOW + started, "ended_unix_ms": honest.NOW + ended}
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.StaleAnswer) as caught:
         play(prepared, honest.resealed(honest.run_answer(), **times))
     assert caught[0].result is not None
@@ -176,31 +179,31 @@ def test_s8_times_outside_our_own(started: int, ended: int) -> None:
 def test_s8_the_skew_can_be_set() -> None:
     times = {"started_unix_ms": honest.NOW - 20_000, "ended_unix_ms": honest.NOW - 20_000}
     late = honest.resealed(honest.run_answer(), **times)
-    assert play(core(clock_skew=20).script(CODE), late).exit_code == 0
-    prepared = core(clock_skew=0).script(CODE)
+    assert play(core(clock_skew=20).run(snippet(CODE)), late).exit_code == 0
+    prepared = core(clock_skew=0).run(snippet(CODE))
     with raises(prepared, errors.StaleAnswer):
         play(prepared, honest.resealed(honest.run_answer(), started_unix_ms=honest.NOW - 1))
 
 
 def test_s8_an_instance_is_believed_once() -> None:
     one = core()
-    assert play(one.script(CODE), honest.run_answer()).exit_code == 0
-    again = one.script(CODE)
+    assert play(one.run(snippet(CODE)), honest.run_answer()).exit_code == 0
+    again = one.run(snippet(CODE))
     with raises(again, errors.StaleAnswer) as caught:
         play(again, honest.run_answer())
     assert caught[0].result is not None
-    assert play(one.script(CODE), honest.run_answer(instance="wasm-vm:" + "2" * 32)).exit_code == 0
+    assert play(one.run(snippet(CODE)), honest.run_answer(instance="wasm-vm:" + "2" * 32)).exit_code == 0
 
 
 def test_s8_an_answer_that_failed_a_check_spends_no_instance() -> None:
     one = core()
-    bad = one.script(CODE, floor="kernel")
+    bad = one.run(snippet(CODE, floor="kernel"))
     with raises(bad, errors.RecordMismatch):
         play(bad, honest.run_answer())
-    assert play(one.script(CODE), honest.run_answer()).exit_code == 0
+    assert play(one.run(snippet(CODE)), honest.run_answer()).exit_code == 0
 
 
 def test_s8_an_answer_must_name_its_sandbox() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     with raises(prepared, errors.StaleAnswer):
         play(prepared, honest.run_answer(instance=""))

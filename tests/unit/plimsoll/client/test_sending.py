@@ -9,6 +9,7 @@ import pytest
 
 import plimsoll
 from plimsoll.client import errors
+from plimsoll.client.core import snippet
 from plimsoll.client.options import options
 from plimsoll.client.requests import milliseconds, script_request
 from plimsoll.contract import bounds
@@ -108,8 +109,8 @@ def test_3_the_deadline_is_finite_and_positive(value: Any) -> None:
 
 def test_3_secrets_are_in_no_repr() -> None:
     assert "secret" not in repr(options("http://localhost", "secret"))
-    assert "secret-token" not in repr(core().script(CODE))
-    assert "console" not in repr(core().script(CODE))
+    assert "secret-token" not in repr(core().run(snippet(CODE)))
+    assert "console" not in repr(core().run(snippet(CODE)))
 
 
 def test_url_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,13 +135,13 @@ def test_url_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 )
 def test_4_code(code: Any, rule: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=rule) as caught:
-        core().script(JavaScript(code))
+        core().run(snippet(JavaScript(code)))
     assert caught.value.not_dispatched is Reason.REQUEST
     assert caught.value.faults[0].field == "code"
 
 
 def test_4_the_longest_code_is_fine() -> None:
-    assert len(core().script(JavaScript("x" * bounds.CODE_BYTES)).body) > bounds.CODE_BYTES
+    assert len(core().run(snippet(JavaScript("x" * bounds.CODE_BYTES))).body) > bounds.CODE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_4_the_longest_code_is_fine() -> None:
 )
 def test_8_and_9_everything_beside_the_code(how: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InvalidRequest) as caught:
-        core().script(CODE, **how)
+        core().run(snippet(CODE, **how))
     assert [fault.field for fault in caught.value.faults] == [field]
     assert caught.value.not_dispatched is Reason.REQUEST
 
@@ -234,7 +235,7 @@ def test_3_an_option_of_a_wrong_type(how: dict[str, Any]) -> None:
 
 def test_a_misspelled_option_is_not_a_missing_floor() -> None:
     with pytest.raises(TypeError, match="flor"):
-        core().script(CODE, flor="kernel")  # type: ignore[call-arg]
+        core().run(snippet(CODE, flor="kernel"))  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="insecure"):
         options("http://localhost", "", insecure=True)  # type: ignore[call-arg]
 
@@ -263,7 +264,7 @@ RULE = SoftwareRule("approved", ("b", "a"))
 def test_what_is_sent_is_read_by_the_service_as_what_we_digest(
     payload: JavaScript | Python, how: dict[str, Any]
 ) -> None:
-    prepared = core().script(payload, **how)
+    prepared = core().run(snippet(payload, **how))
     read = request_from_body(RunBody.model_validate_json(prepared.body))
     answer = honest.run_answer(read)
     assert answer["record"]["request_sha256"] == request_digest(read)
@@ -279,7 +280,7 @@ def test_what_is_sent_is_read_by_the_service_as_what_we_digest(
 
 
 def test_the_head_of_a_request() -> None:
-    prepared = core().script(CODE)
+    prepared = core().run(snippet(CODE))
     headers = dict(prepared.headers)
     assert (prepared.method, prepared.path) == ("POST", "/v1/runs")
     assert headers["authorization"] == "Bearer secret-token"
@@ -290,11 +291,11 @@ def test_the_head_of_a_request() -> None:
 
 def test_every_request_has_its_own_id() -> None:
     one = core()
-    assert one.script(CODE).request_id != one.script(CODE).request_id
+    assert one.run(snippet(CODE)).request_id != one.run(snippet(CODE)).request_id
 
 
 def test_without_a_token_there_is_no_such_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLIMSOLL_TOKEN", raising=False)
-    from plimsoll.client.core import Core  # noqa: PLC0415 - one use
+    from plimsoll.client.core import Core  # noqa: PLC0415 - one use, snippet
 
     assert "authorization" not in dict(Core(options("http://localhost", None)).describe().headers)

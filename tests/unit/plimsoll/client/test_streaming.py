@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.client import errors
-from plimsoll.client.core import Core, Prepared
+from plimsoll.client.core import Core, Prepared, snippet
+from plimsoll.client.results import Run
 from plimsoll.client.streaming import Accepted, Output, Reading, StreamEvent
 from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Reason
@@ -26,9 +27,9 @@ OTHER = honest.run_answer(stdout=b"43\n")
 
 def read(
     parts: Iterable[bytes], one: Core | None = None, **how: Any
-) -> tuple[list[StreamEvent], Reading, errors.PlimsollError | None]:
+) -> tuple[list[StreamEvent], Reading[Run], errors.PlimsollError | None]:
     """What was said, the reading, and the error it ended with; the request's id is the first of IDS."""
-    streaming = (one or core()).stream(CODE, **how)
+    streaming = (one or core()).stream(snippet(CODE, **how))
     reading, said = streaming.reading, []
     head = received(streaming.prepared, b"").head
     try:
@@ -278,12 +279,12 @@ def test_a_stored_answer_is_given_with_all_its_output_under_a_key_only() -> None
 
 def test_an_answer_that_is_no_stream() -> None:
     one = core()
-    prepared: Prepared[Any] = one.stream(CODE).prepared
+    prepared: Prepared[Any] = one.stream(snippet(CODE)).prepared
     with raises(prepared, errors.MalformedResponse):
         play(prepared, ANSWER)
     with raises(prepared, errors.MalformedResponse):
         play(prepared, honest.pending(ANSWER), status=202)
-    keyed: Prepared[Any] = one.stream(CODE, idempotency_key="k").prepared
+    keyed: Prepared[Any] = one.stream(snippet(CODE, idempotency_key="k")).prepared
     with raises(keyed, errors.RunPending) as caught:
         play(keyed, honest.pending(ANSWER), status=202)
     assert (caught[0].run_id, caught[0].not_dispatched) == ("a" * 32, None)
@@ -292,6 +293,6 @@ def test_an_answer_that_is_no_stream() -> None:
 
 
 def test_the_head_of_a_stream() -> None:
-    headers = dict(core().stream(CODE, idempotency_key="k").prepared.headers)
+    headers = dict(core().stream(snippet(CODE, idempotency_key="k")).prepared.headers)
     assert (headers["accept"], headers["idempotency-key"]) == ("text/event-stream", "k")
     assert "prefer" not in headers

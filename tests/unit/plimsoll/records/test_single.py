@@ -100,7 +100,7 @@ def test_another_evidence_is_not_seen_and_that_is_said(
         (
             BODY,
             ANSWER | {"result": ANSWER["result"] | {"stdout": "*", "stdout_encoding": "base64"}},
-            "the answer: result: a stream must be base64",
+            "the answer: result: a stream or file must be base64",
         ),
     ],
 )

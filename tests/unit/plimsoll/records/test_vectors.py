@@ -28,7 +28,7 @@ REST = VECTORS / "rest-requests.json"
                 "owner_digests": 3,
             },
         ),
-        (REST, {"rest_requests": 12, "rest_results": 5}),
+        (REST, {"rest_requests": 16, "rest_results": 14}),
     ],
     ids=["golden", "rest"],
 )

@@ -160,16 +160,21 @@ BROKEN: dict[str, tuple[Runnable | None, list[Said], str]] = {
     "completed with a step missing": (PROJECT, [step(0), (DONE, b"")], "steps_missing"),
     "set-up failed after a step": (
         PROJECT,
-        [step(0), (DONE | {"outcome": "setup_failed"}, b"")],
+        [step(0), (DONE | {"outcome": "setup_failed", "detail": "files"}, b"")],
         "setup_after_a_step",
     ),
     "set-up failed after output": (
         PROJECT,
-        [out(), (DONE | {"outcome": "setup_failed"}, b"")],
+        [out(), (DONE | {"outcome": "setup_failed", "detail": "files"}, b"")],
         "setup_after_a_step",
     ),
     "an outcome of ours": (PROJECT, [step(0, 1), (DONE | {"outcome": "timed_out"}, b"")], "unknown_outcome"),
     "a detail in prose": (PROJECT, [step(0, 1), (DONE | {"detail": "No!"}, b"")], "unknown_outcome"),
+    "a detail that only the host may give": (
+        PROJECT,
+        [step(0, 1), (DONE | {"outcome": "runner_failed", "detail": "out_of_memory"}, b"")],
+        "unknown_outcome",
+    ),
     "an artifact too early": (PROJECT, [step(0), artifact("x", 0, b"")], "artifact_before_the_end"),
     "an artifact nobody asked for": (PROJECT, [step(0, 1), artifact("z", 0, b"")], "artifact_not_asked_for"),
     "an artifact twice": (

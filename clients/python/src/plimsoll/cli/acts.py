@@ -2,19 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from plimsoll.cli import show, terminal
+from plimsoll.cli import show, terminal, trees
+from plimsoll.cli.trees import Unreadable
 from plimsoll.client import Client, Output, Run, RunHandle, RunStream, errors
+from plimsoll.contract.results import Artifact
 
 _LANGUAGES = {".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".py": "python"}
+NO_OUTPUT = 73
+"""Exit status where an artifact cannot be written."""
 _LOW_BITS = 0xFF
-
-
-class Unreadable(Exception):
-    """A file that was named cannot be read; nothing was sent."""
 
 
 def text(path: str) -> str:
@@ -32,9 +32,10 @@ def run(asked: argparse.Namespace, client: Client) -> int:
     """`plimsoll run`."""
     code = text(asked.file)
     python = (asked.lang or _language(asked.file)) == "python"
-    how = {"floor": asked.floor, "timeout": asked.timeout, "idempotency_key": asked.key}
+    how = options(asked)
     if asked.later:
-        return _later(asked, client.start_python if python else client.start_javascript, code, how)
+        begin = client.start_python if python else client.start_javascript
+        return later(asked, asked.file, lambda: begin(code, **how))
     if asked.stream:
         return _stream(asked, client.stream_python if python else client.stream_javascript, code, how)
     send = client.run_python if python else client.run_javascript
@@ -42,6 +43,11 @@ def run(asked: argparse.Namespace, client: Client) -> int:
         found = send(code, **how)
     _print_run(asked, found)
     return found.exit_code & _LOW_BITS
+
+
+def options(asked: argparse.Namespace) -> dict[str, Any]:
+    """What stands beside the code."""
+    return {"floor": asked.floor, "timeout": asked.timeout, "idempotency_key": asked.key}
 
 
 def _language(file: str) -> str:
@@ -57,23 +63,36 @@ def _print_run(asked: argparse.Namespace, found: Run) -> None:
     else:
         terminal.write_guest(sys.stdout, found.stdout, raw=asked.raw)
         terminal.write_guest(sys.stderr, found.stderr, raw=asked.raw)
-    _say(show.summary(found))
+    say(show.summary(found))
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """One line of ours on stderr."""
     sys.stderr.write(terminal.escaped(line) + "\n")
 
 
-def _later(asked: argparse.Namespace, start: Callable[..., RunHandle], code: str, how: dict[str, Any]) -> int:
-    with terminal.progress(sys.stderr, f"starting {asked.file} ..."):
-        handle = start(code, **how)
+def write(asked: argparse.Namespace, artifacts: Iterable[Artifact]) -> bool:
+    """Write a finished run's artifacts, where that was asked for; whether all of them are there now."""
+    try:
+        if asked.output:
+            trees.write(asked.output, artifacts, force=asked.force)
+    except trees.Unwritable as error:
+        say(f"ran, but not every artifact was written: {error}")
+        return False
+    return True
+
+
+def later(asked: argparse.Namespace, what: str, start: Callable[[], RunHandle[Any]]) -> int:
+    """Start it, and print where it can be asked for."""
+    with terminal.progress(sys.stderr, f"starting {what} ..."):
+        handle = start()
     sys.stdout.write(show.to_json({"id": handle.id}) if asked.json else f"{handle.id}\n")
-    _say(f"started {handle.id}: it goes on by itself, see plimsoll wait")
+    say(f"started {handle.id}: it goes on by itself, see plimsoll wait")
     return 0
 
 
 def _stream(
-    asked: argparse.Namespace, begin: Callable[..., RunStream], code: str, how: dict[str, Any]
+    asked: argparse.Namespace, begin: Callable[..., RunStream[Run]], code: str, how: dict[str, Any]
 ) -> int:
     streams = {"stdout": sys.stdout, "stderr": sys.stderr}
     writers = {name: terminal.GuestWriter(stream, raw=asked.raw) for name, stream in streams.items()}
@@ -90,7 +109,7 @@ def _stream(
             writer.close()
     if asked.json:
         sys.stdout.write(show.to_json(show.run(stream.result)))
-    _say(show.summary(stream.result))
+    say(show.summary(stream.result))
     return stream.result.exit_code & _LOW_BITS
 
 
@@ -104,7 +123,9 @@ def wait(asked: argparse.Namespace, client: Client) -> int:
         stdout, stderr = show.view_output(found)
         terminal.write_guest(sys.stdout, stdout, raw=asked.raw)
         terminal.write_guest(sys.stderr, stderr, raw=asked.raw)
-    _say(show.view_summary(found))
+    say(show.view_summary(found))
+    if not write(asked, show.view_artifacts(found)):
+        return NO_OUTPUT
     return (found.exit_code or 0) & _LOW_BITS
 
 

@@ -1,4 +1,4 @@
-"""The command line. `plimsoll run FILE|-`, `wait ID`, `cancel ID` and `describe`; what they do is in `acts`.
+"""The command line. `plimsoll run FILE|-`, `project DIR`, `wait ID`, `cancel ID`, `describe`; what they do is in `acts`.
 
 The guest's output goes to stdout and stderr, one summary line to stderr. Exit status:
 
@@ -8,6 +8,7 @@ The guest's output goes to stdout and stderr, one summary line to stderr. Exit s
     69                    no result, and it is proven that nothing ran
     70                    no result that can be believed, or none yet; the code may have run
     71                    `wait` and `cancel`: no answer about this run (an unknown id, nobody there); nothing is known of it
+    73                    an artifact cannot be written where it was asked for; the last line says whether it ran
     130                   interrupted; the code may have run
 
 A program may end with the same numbers: scripts that care read `--json`, or the last line of stderr, which begins with
@@ -23,7 +24,7 @@ from typing import Any, NoReturn
 from typing_extensions import override
 
 import plimsoll
-from plimsoll.cli import acts, show, terminal
+from plimsoll.cli import acts, projects, show, terminal, trees
 from plimsoll.client import Client, errors
 
 USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, NO_ANSWER, INTERRUPTED = 64, 66, 69, 70, 71, 130
@@ -64,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown argument {unknown[0].partition('=')[0]}")
     try:
         return _with_client(asked)
-    except acts.Unreadable as error:
+    except trees.Unreadable as error:
         return _fail(asked, NO_INPUT, {"detail": str(error), "ran": False})
+    except trees.Unwritable as error:
+        return _fail(asked, acts.NO_OUTPUT, {"detail": str(error), "ran": False})
     except errors.PlimsollError as error:
         return _failed(asked, error)
     except KeyboardInterrupt:
@@ -83,22 +86,30 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("file", metavar="FILE", help="the program; - reads stdin")
     run.add_argument(
         "--lang",
+        "--language",
         choices=["javascript", "python"],
         help="default: by the file's extension; stdin is javascript",
     )
-    run.add_argument(
-        "--floor", choices=["process", "container", "kernel", "vm"], help="weakest wall accepted"
-    )
-    run.add_argument("--timeout", type=float, metavar="SECONDS", help="the program's own time")
-    run.add_argument(
-        "--key", metavar="KEY", help="run it at most once under this key, however often it is sent"
-    )
-    way = run.add_mutually_exclusive_group()
-    way.add_argument(
-        "--stream", action="store_true", help="show output as it comes; with --json a line per event"
-    )
-    way.add_argument("--later", action="store_true", help="do not wait: print the run's id")
     run.set_defaults(act=acts.run)
+    project = commands.add_parser(
+        "project", help="run steps over a folder's files", description=_PROJECT, formatter_class=_Raw
+    )
+    project.add_argument(
+        "folder", metavar="DIR", help="its files are sent; a link or a device in it is refused"
+    )
+    project.add_argument(
+        "--step",
+        action="append",
+        required=True,
+        metavar="COMMAND",
+        help="a shell command; once for each, in order",
+    )
+    project.add_argument(
+        "--artifact", action="append", default=[], metavar="PATH", help="a file to bring back; once for each"
+    )
+    project.set_defaults(act=projects.project)
+    for command in (run, project):
+        _how(command)
     wait = commands.add_parser(
         "wait", help="wait for a run's end, and show it like run does", description=_ASKING
     )
@@ -110,11 +121,14 @@ def _parser() -> argparse.ArgumentParser:
     cancel.set_defaults(act=acts.cancel)
     describe = commands.add_parser("describe", help="what the service serves, and behind which wall")
     describe.set_defaults(act=acts.describe)
+    for command in (project, wait):
+        command.add_argument("-o", "--output", metavar="DIR", help="write the artifacts below this folder")
+        command.add_argument("--force", action="store_true", help="replace files that are there already")
     for command in (wait, cancel):
         command.add_argument("id", metavar="ID", help="the run's id")
-    for command in (run, wait):
+    for command in (run, project, wait):
         command.add_argument("--raw", action="store_true", help="write the exact bytes to a terminal too")
-    for command in (run, wait, cancel, describe):
+    for command in (run, project, wait, cancel, describe):
         command.add_argument("--json", action="store_true", help="one JSON object on stdout")
         command.add_argument("--url", help="the service (default: PLIMSOLL_URL)")
         command.add_argument(
@@ -122,6 +136,22 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--unix-socket", metavar="PATH", help="the service's socket")
     return parser
+
+
+def _how(command: argparse.ArgumentParser) -> None:
+    """What may stand beside the code."""
+    command.add_argument(
+        "--floor", choices=["process", "container", "kernel", "vm"], help="weakest wall accepted"
+    )
+    command.add_argument("--timeout", type=float, metavar="SECONDS", help="the program's own time")
+    command.add_argument(
+        "--key", metavar="KEY", help="run it at most once under this key, however often it is sent"
+    )
+    way = command.add_mutually_exclusive_group()
+    way.add_argument(
+        "--stream", action="store_true", help="show output as it comes; with --json a line per event"
+    )
+    way.add_argument("--later", action="store_true", help="do not wait: print the run's id")
 
 
 def _seconds(text: str) -> float:
@@ -135,6 +165,9 @@ _Raw = argparse.RawDescriptionHelpFormatter
 _EXITS = """\
 Run one program in the sandbox. Exit status: the program's own; 64 wrong request, 66 unreadable file, 69 refused (all three:
 nothing ran); 70 no result that can be believed, or none yet (it may have run); 130 interrupted."""
+_PROJECT = """\
+Send the files below DIR, run the steps in order until one fails, bring the artifacts back. Output is shown as it comes. Exit
+status: that of the last step begun, 1 if none tells of the failure; 73 an artifact cannot be written; else as of run."""
 _ASKING = """\
 Ask about a run that was started before. Exit status as of run (cancel: 0 when it was asked), and 71: no answer about this run,
 such as for an unknown id; that says nothing about the run."""

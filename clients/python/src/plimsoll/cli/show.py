@@ -1,14 +1,20 @@
 """Values as text: one line, one page, or one JSON object."""
 
-import base64
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from plimsoll.client import Accepted, Output, Run
+from plimsoll.client import Accepted, Output, ProjectRun, Run
 from plimsoll.client.errors import MayHaveRun, PlimsollError, Refusal, RunPending, TransportError
+from plimsoll.client.results import AnyRun
+from plimsoll.client.streaming import StreamEvent
+from plimsoll.contract.content import file_text, stream_text
 from plimsoll.contract.rest import DescribeBody, RunView
+from plimsoll.contract.results import Artifact, ProjectResult, ScriptResult, StepResult
 from plimsoll.records.rest import result_from_body
+
+_STREAMS = ("stdout", "stderr")
 
 
 def to_json(value: object) -> str:
@@ -16,38 +22,68 @@ def to_json(value: object) -> str:
     return json.dumps(value) + "\n"
 
 
-def _stream(data: bytes) -> tuple[str, str]:
-    try:
-        return data.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), "base64"
-
-
-def run(found: Run) -> dict[str, Any]:
-    """A run as JSON: the fields of `Run`, each stream with its encoding."""
+def run(found: AnyRun) -> dict[str, Any]:
+    """A run as JSON: its fields, each stream and artifact with its encoding."""
     shown = asdict(found)
-    for name in ("stdout", "stderr"):
-        shown[name], shown[f"{name}_encoding"] = _stream(getattr(found, name))
+    if isinstance(found, ProjectRun):
+        shown["outcome"] = found.outcome.name.lower()
+        shown["steps"] = [asdict(step) | _streams(step) for step in found.steps]
+        shown["artifacts"] = [_artifact(each) for each in found.artifacts]
+        shown["exit_code"] = found.exit_code
+    elif isinstance(found, Run):
+        shown |= _streams(found)
     return shown | {"ran": True}
 
 
-def summary(found: Run) -> str:
+def _streams(of: Run | StepResult) -> dict[str, str]:
+    shown: dict[str, str] = {}
+    for name in _STREAMS:
+        shown[name], shown[f"{name}_encoding"] = stream_text(getattr(of, name))
+    return shown
+
+
+def _artifact(artifact: Artifact) -> dict[str, str]:
+    content, encoding = file_text(artifact.content)
+    return {"path": artifact.path, "content": content, "content_encoding": encoding}
+
+
+def summary(found: AnyRun) -> str:
     """One line: what wall, how it ended, how long it took, which record."""
-    ends = {"deadline": found.timed_out, "memory": found.oom_killed, "cancelled": found.cancelled}
-    why = "".join(f" ({name})" for name, holds in ends.items() if holds)
-    cut = " truncated" if found.stdout_truncated or found.stderr_truncated else ""
     return (
-        f"ran isolation={found.isolation.value} provider={found.provider} exit={found.exit_code}{why}{cut}"
+        f"ran isolation={found.isolation.value} provider={found.provider} {_end(found)}"
         f" duration={found.duration_ms}ms record={found.record_sha256}"
     )
 
 
-def event(said: Accepted | Output) -> dict[str, Any]:
-    """One event of a stream as JSON."""
+def _end(found: AnyRun) -> str:
+    if isinstance(found, ProjectRun):
+        not_all = " (not all)" if found.artifacts_truncated else ""
+        counts = f"steps={len(found.steps)}/{found.steps_asked} artifacts={len(found.artifacts)}{not_all}"
+        return f"outcome={found.outcome.name.lower()} {counts} {_exit(found, found.exit_code, found.steps)}"
+    return _exit(found, found.exit_code, (found,)) if isinstance(found, Run) else ""
+
+
+def _exit(found: AnyRun, exit_code: int, printed: Sequence[Run | StepResult]) -> str:
+    timed_out = any(each.timed_out for each in printed)
+    ends = {"deadline": timed_out, "memory": found.oom_killed, "cancelled": found.cancelled}
+    cut = any(each.stdout_truncated or each.stderr_truncated for each in printed)
+    return f"exit={exit_code}{_why(ends)}{' truncated' if cut else ''}"
+
+
+def _why(ends: Mapping[str, bool | None]) -> str:
+    return "".join(f" ({name})" for name, holds in ends.items() if holds)
+
+
+def event(said: StreamEvent, *, project: bool = False) -> dict[str, Any]:
+    """One event of a stream as JSON; of a project, output names its step."""
     if isinstance(said, Accepted):
         return {"event": "accepted", **asdict(said)}
-    data, encoding = _stream(said.data)
-    return {"event": said.stream, "data": data, "encoding": encoding}
+    if not isinstance(said, Output):
+        return {"event": "step", **asdict(said)}
+    data, encoding = stream_text(said.data)
+    return {"event": said.stream, "data": data, "encoding": encoding} | (
+        {"step": said.step} if project else {}
+    )
 
 
 def view(found: RunView) -> dict[str, Any]:
@@ -59,21 +95,30 @@ def view_output(found: RunView) -> tuple[bytes, bytes]:
     """What such a run printed; nothing where that is not kept."""
     if found.result is None:
         return b"", b""
-    result = result_from_body(found.result)
-    return result.stdout, result.stderr
+    printed = _printed(result_from_body(found.result))
+    return b"".join(each.stdout for each in printed), b"".join(each.stderr for each in printed)
+
+
+def view_artifacts(found: RunView) -> tuple[Artifact, ...]:
+    """What such a run gave back; nothing where that is not kept."""
+    result = result_from_body(found.result) if found.result else None
+    return result.artifacts if isinstance(result, ProjectResult) else ()
+
+
+def _printed(result: ScriptResult | ProjectResult) -> tuple[ScriptResult | StepResult, ...]:
+    return result.steps if isinstance(result, ProjectResult) else (result,)
 
 
 def view_summary(found: RunView) -> str:
     """As `summary`."""
     ends = {"deadline": found.timed_out, "memory": found.oom_killed, "cancelled": found.cancelled}
-    why = "".join(f" ({name})" for name, holds in ends.items() if holds)
-    result = found.result
-    cut = " truncated" if result and (result.stdout_truncated or result.stderr_truncated) else ""
-    kept = "" if result else " (its output is not kept)"
+    printed = _printed(result_from_body(found.result)) if found.result else ()
+    cut = " truncated" if any(each.stdout_truncated or each.stderr_truncated for each in printed) else ""
+    kept = "" if found.result else " (its output is not kept)"
     wall = found.isolation.value if found.isolation else "none"
     digest = found.record.record_sha256 if found.record else ""
     return (
-        f"ran isolation={wall} provider={found.provider} exit={found.exit_code}{why}{cut}"
+        f"ran isolation={wall} provider={found.provider} exit={found.exit_code}{_why(ends)}{cut}"
         f" duration={found.duration_ms}ms record={digest}{kept}"
     )
 
@@ -122,9 +167,13 @@ def description(found: DescribeBody) -> str:
         f"kinds: {', '.join(found.kinds) or 'none'}; floors met now: {', '.join(found.floors) or 'none'}",
     ]
     for provider in found.providers:
-        faults = f" faults={','.join(provider.faults)}" if provider.faults else ""
+        why = _codes("faults", provider.faults) + _codes("shortfalls", provider.shortfalls)
         lines.append(
             f"{provider.provider}: isolation={provider.isolation.value} {provider.health}"
-            f" free={provider.free}/{provider.slots} evidence={provider.evidence_sha256 or '-'}{faults}"
+            f" free={provider.free}/{provider.slots} evidence={provider.evidence_sha256 or '-'}{why}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _codes(name: str, codes: Sequence[str]) -> str:
+    return f" {name}={','.join(codes)}" if codes else ""

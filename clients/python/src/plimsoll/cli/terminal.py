@@ -63,16 +63,36 @@ def write_guest(stream: TextIO, data: bytes, *, raw: bool) -> None:
     writer.close()
 
 
+class Line:
+    """One line that says what goes on, and can be taken away; nothing where `stream` is no terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """In the place of what it said before."""
+        self.hide()
+        if self._terminal:
+            self._stream.write(escaped(text))
+            self._stream.flush()
+            self._shown = True
+
+    def hide(self) -> None:
+        """Take it away."""
+        if self._shown:
+            self._stream.write(_ERASE)
+            self._stream.flush()
+            self._shown = False
+
+
 @contextmanager
 def progress(stream: TextIO, text: str) -> Iterator[None]:
-    """Show one line while something goes on, and take it away again; nothing where `stream` is no terminal."""
-    shown = stream.isatty()
-    if shown:
-        stream.write(escaped(text))
-        stream.flush()
+    """Show one line while something goes on, and take it away again."""
+    line = Line(stream)
+    line.show(text)
     try:
         yield
     finally:
-        if shown:
-            stream.write(_ERASE)
-            stream.flush()
+        line.hide()

@@ -6,8 +6,8 @@ output. Errors are drawn as a tree at the top of `errors`.
 
 from plimsoll.client.aio import AsyncClient
 from plimsoll.client.handles import AsyncRunHandle, RunHandle
-from plimsoll.client.results import Run
-from plimsoll.client.streaming import Accepted, Output
+from plimsoll.client.results import ProjectRun, Run
+from plimsoll.client.streaming import Accepted, Output, StepEnded
 from plimsoll.client.streams import AsyncRunStream, RunStream
 from plimsoll.client.sync import Client
 
@@ -18,7 +18,9 @@ __all__ = [
     "AsyncRunStream",
     "Client",
     "Output",
+    "ProjectRun",
     "Run",
     "RunHandle",
     "RunStream",
+    "StepEnded",
 ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -10,15 +11,16 @@ from typing_extensions import override
 
 from plimsoll.client import core
 from plimsoll.client.answers import Received, check_head
-from plimsoll.client.core import Core, Prepared
+from plimsoll.client.core import Core, Prepared, project, snippet
 from plimsoll.client.errors import PlimsollError
 from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
 from plimsoll.client.handles import AsyncRunHandle, until_final_async
+from plimsoll.client.inputs import Files
 from plimsoll.client.kept import Patience
 from plimsoll.client.options import ClientOptions, options
 from plimsoll.client.progress import Progress
 from plimsoll.client.requests import RunOptions
-from plimsoll.client.results import Run
+from plimsoll.client.results import ProjectRun, Run
 from plimsoll.client.streams import AsyncRunStream
 from plimsoll.client.transport import AsyncTransport
 from plimsoll.client.watch import Watch, mark
@@ -61,30 +63,50 @@ class AsyncClient:
 
     async def run_javascript(self, code: str, **how: Unpack[RunOptions]) -> Run:
         """As `Client.run_javascript`."""
-        return await self._send(self._core.script(JavaScript(code), **how))
+        return await self._send(self._core.run(snippet(JavaScript(code), **how)))
 
     async def run_python(self, code: str, **how: Unpack[RunOptions]) -> Run:
         """As `Client.run_python`."""
-        return await self._send(self._core.script(Python(code), **how))
+        return await self._send(self._core.run(snippet(Python(code), **how)))
 
-    async def start_javascript(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunHandle:
+    async def start_javascript(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunHandle[Run]:
         """As `Client.start_javascript`."""
-        started = await self._send(self._core.start(JavaScript(code), **how))
+        started = await self._send(self._core.start(snippet(JavaScript(code), **how)))
         return AsyncRunHandle(started, self._core, self._send)
 
-    async def start_python(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunHandle:
+    async def start_python(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunHandle[Run]:
         """As `Client.start_javascript`."""
-        started = await self._send(self._core.start(Python(code), **how))
+        started = await self._send(self._core.start(snippet(Python(code), **how)))
         return AsyncRunHandle(started, self._core, self._send)
 
-    def stream_javascript(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunStream:
+    def stream_javascript(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunStream[Run]:
         """As `Client.stream_javascript`, for `async with` and `async for`."""
-        streaming = self._core.stream(JavaScript(code), **how)
+        streaming = self._core.stream(snippet(JavaScript(code), **how))
         return AsyncRunStream(self._transport, self._options, streaming)
 
-    def stream_python(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunStream:
+    def stream_python(self, code: str, **how: Unpack[RunOptions]) -> AsyncRunStream[Run]:
         """As `Client.stream_javascript`."""
-        return AsyncRunStream(self._transport, self._options, self._core.stream(Python(code), **how))
+        return AsyncRunStream(self._transport, self._options, self._core.stream(snippet(Python(code), **how)))
+
+    async def run_project(
+        self, files: Files, steps: Sequence[str], artifacts: Sequence[str] = (), **how: Unpack[RunOptions]
+    ) -> ProjectRun:
+        """As `Client.run_project`."""
+        return await self._send(self._core.run(project(files, steps, artifacts, **how)))
+
+    async def start_project(
+        self, files: Files, steps: Sequence[str], artifacts: Sequence[str] = (), **how: Unpack[RunOptions]
+    ) -> AsyncRunHandle[ProjectRun]:
+        """As `Client.start_project`."""
+        started = await self._send(self._core.start(project(files, steps, artifacts, **how)))
+        return AsyncRunHandle(started, self._core, self._send)
+
+    def stream_project(
+        self, files: Files, steps: Sequence[str], artifacts: Sequence[str] = (), **how: Unpack[RunOptions]
+    ) -> AsyncRunStream[ProjectRun]:
+        """As `Client.stream_project`, for `async with` and `async for`."""
+        streaming = self._core.stream(project(files, steps, artifacts, **how))
+        return AsyncRunStream(self._transport, self._options, streaming)
 
     async def cancel(self, run_id: str) -> str:
         """As `Client.cancel`."""

@@ -72,9 +72,9 @@ def check_head(head: Head, statuses: Collection[int] = (OK,)) -> None:
         raise too_large()
 
 
-def too_large() -> ResponseTooLarge:
+def too_large(limit: int = BODY_LIMIT) -> ResponseTooLarge:
     """The error for a body over the limit."""
-    return ResponseTooLarge(f"the answer is larger than {BODY_LIMIT} bytes")
+    return ResponseTooLarge(f"the answer is larger than {limit} bytes")
 
 
 def is_bound(head: Head, request_id: str) -> bool:

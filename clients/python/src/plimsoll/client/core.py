@@ -6,7 +6,7 @@ Both shells are those few lines; every rule of trust is here and in the modules 
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Never, TypeVar, Unpack
@@ -15,14 +15,16 @@ from urllib.parse import urlencode
 from plimsoll.client import answers, kept, refusals, requests, verify, views
 from plimsoll.client.answers import LATER, OK, Received
 from plimsoll.client.errors import MalformedResponse, PlimsollError
+from plimsoll.client.inputs import Files
 from plimsoll.client.kept import Started
 from plimsoll.client.options import Options
-from plimsoll.client.results import Run
+from plimsoll.client.results import ProjectRun, R, Run
 from plimsoll.client.seen import Seen
 from plimsoll.client.streaming import Reading
 from plimsoll.contract import bounds
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import FieldFault
+from plimsoll.contract.requests import RunRequest
 from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
 
 T = TypeVar("T")
@@ -57,11 +59,33 @@ class Prepared(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
+class Streaming(Generic[R]):
     """One exchange whose success is a stream, and how that is read. `prepared` reads every other answer: it raises."""
 
     prepared: Prepared[Never]
-    reading: Reading
+    reading: Reading[R]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[R]):
+    """What is to be run, checked: the request, its key (or nothing), and how its answer is made a run."""
+
+    request: RunRequest
+    build: verify.Build[R] = field(repr=False)
+    key: str = field(default="", repr=False)
+
+
+def snippet(payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Asked[Run]:
+    """One snippet. Raises InvalidRequest, marked: nothing is sent."""
+    return Asked(requests.script_request(payload, **how), verify.script_run, how.get("idempotency_key") or "")
+
+
+def project(
+    files: Files, steps: Sequence[str], artifacts: Sequence[str], **how: Unpack[requests.RunOptions]
+) -> Asked[ProjectRun]:
+    """One project. Raises InvalidRequest, marked: nothing is sent."""
+    request = requests.project_request(files, steps, artifacts, **how)
+    return Asked(request, verify.project_run, how.get("idempotency_key") or "")
 
 
 class Core:
@@ -77,28 +101,31 @@ class Core:
         """Longest whole exchange, seconds."""
         return self._options.deadline_s
 
-    def script(self, payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Prepared[Run]:
-        """One snippet's run. Raises InvalidRequest, marked: nothing is sent. Under a key the answer may be RunPending."""
-        expected, request_id = self._expected(payload, how), self._new_id()
+    def run(self, asked: Asked[R]) -> Prepared[R]:
+        """One run, waited for. Under a key the answer may be RunPending."""
+        expected, request_id = self._expected(asked), self._new_id()
         statuses = (OK, LATER) if expected.key else (OK,)
 
-        def accept(answer: dict[str, Any], received: Received) -> Run:
+        def accept(answer: dict[str, Any], received: Received) -> R:
             if received.head.status == LATER:
                 raise kept.pending(answer)
             return verify.run_answer(expected, request_id, answer, received)
 
         return self._run(expected, request_id, accept, statuses=statuses)
 
-    def start(self, payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Prepared[Started]:
-        """One snippet's run that is answered later. Raises InvalidRequest, marked: nothing is sent."""
-        expected, request_id = self._expected(payload, how), self._new_id()
-        accept = partial(kept.started, expected, request_id)
+    def start(self, asked: Asked[R]) -> Prepared[Started[R]]:
+        """One run that is answered later."""
+        expected, request_id = self._expected(asked), self._new_id()
+
+        def accept(answer: dict[str, Any], received: Received) -> Started[R]:
+            return kept.started(expected, request_id, answer, received)
+
         prefer = ("prefer", "respond-async")
         return self._run(expected, request_id, accept, prefer, statuses=(OK, LATER))
 
-    def stream(self, payload: requests.Script, **how: Unpack[requests.RunOptions]) -> Streaming:
-        """One snippet's run as events. Raises InvalidRequest, marked: nothing is sent."""
-        expected, request_id = self._expected(payload, how), self._new_id()
+    def stream(self, asked: Asked[R]) -> Streaming[R]:
+        """One run as events."""
+        expected, request_id = self._expected(asked), self._new_id()
 
         def accept(answer: dict[str, Any], received: Received) -> Never:
             if received.head.status == LATER:
@@ -109,10 +136,13 @@ class Core:
         prepared = self._run(expected, request_id, accept, accept=answers.EVENTS, statuses=statuses)
         return Streaming(prepared, Reading(expected, request_id))
 
-    def final_run(self, run: Started, wait: int) -> Prepared[Run | None]:
+    def final_run(self, run: Started[R], wait: int) -> Prepared[R | None]:
         """The end of a started run, None before it."""
         request_id = self._new_id()
-        accept = partial(kept.final_run, run, request_id)
+
+        def accept(answer: dict[str, Any], received: Received) -> R | None:
+            return kept.final_run(run, request_id, answer, received)
+
         return replace(self._prepare("GET", _run_path(run.id, wait), accept, request_id), starts=False)
 
     def settled(self, run_id: str, wait: int) -> Prepared[RunView | None]:
@@ -131,10 +161,8 @@ class Core:
         prepared = self._prepare("POST", path, lambda answer, _: read(answer), request_id)
         return replace(prepared, starts=False)
 
-    def _expected(self, payload: requests.Script, how: requests.RunOptions) -> verify.Expected:
-        request = requests.script_request(payload, **how)
-        key = how.get("idempotency_key") or ""
-        return verify.Expected(request, self._options.skew_ms, self._seen, key)
+    def _expected(self, asked: Asked[R]) -> verify.Expected[R]:
+        return verify.Expected(asked.request, asked.build, self._options.skew_ms, self._seen, asked.key)
 
     def describe(self) -> Prepared[DescribeBody]:
         return self._get("/v1/describe", views.description)
@@ -162,7 +190,7 @@ class Core:
 
     def _run(
         self,
-        expected: verify.Expected,
+        expected: verify.Expected[Any],
         request_id: str,
         read: Accept[T],
         *headers: tuple[str, str],

@@ -33,6 +33,7 @@
     │   ├── RecordVersion              .version
     │   ├── RecordMismatch             .fields
     │   ├── ResultKindMismatch
+    │   ├── ResultMismatch             other steps or artifacts than were asked for
     │   ├── IsolationEvidenceMismatch  the wall it states does not meet the floor
     │   ├── EvidenceMismatch           evidence that is not what its digest names
     │   └── StaleAnswer                an old answer: its times or its sandbox are not this run's
@@ -50,7 +51,7 @@ from plimsoll.contract.refusals import FieldFault, Reason
 from plimsoll.contract.rest import DescribeBody
 
 if TYPE_CHECKING:
-    from plimsoll.client.results import Run
+    from plimsoll.client.results import AnyRun
 
 Mark = Reason | Literal["unknown"] | None
 
@@ -59,7 +60,12 @@ class PlimsollError(Exception):
     """Root. `request_id` is the id we sent, empty when nothing was built; `result` what came, where it could be read."""
 
     def __init__(
-        self, message: str, *, not_dispatched: Mark = None, request_id: str = "", result: "Run | None" = None
+        self,
+        message: str,
+        *,
+        not_dispatched: Mark = None,
+        request_id: str = "",
+        result: "AnyRun | None" = None,
     ) -> None:
         super().__init__(message)
         self.not_dispatched = not_dispatched
@@ -210,7 +216,7 @@ class NoResult(DataLoss):
 
 
 class RecordVersion(DataLoss):
-    def __init__(self, message: str, *, version: int, result: "Run | None" = None) -> None:
+    def __init__(self, message: str, *, version: int, result: "AnyRun | None" = None) -> None:
         super().__init__(message, result=result)
         self.version = version
 
@@ -218,12 +224,16 @@ class RecordVersion(DataLoss):
 class RecordMismatch(DataLoss):
     """`fields` are the record's fields that do not hold, in the order of the checks."""
 
-    def __init__(self, message: str, *, fields: Sequence[str], result: "Run | None" = None) -> None:
+    def __init__(self, message: str, *, fields: Sequence[str], result: "AnyRun | None" = None) -> None:
         super().__init__(message, result=result)
         self.fields = tuple(fields)
 
 
 class ResultKindMismatch(DataLoss):
+    pass
+
+
+class ResultMismatch(DataLoss):
     pass
 
 

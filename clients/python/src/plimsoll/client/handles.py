@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
 from plimsoll.client import kept
 from plimsoll.client.core import Core, Prepared
 from plimsoll.client.kept import Patience, Started
-from plimsoll.client.results import Run
+from plimsoll.client.results import R
 from plimsoll.contract.rest import RunView
 
 T = TypeVar("T")
@@ -50,10 +50,10 @@ async def until_final_async(run_id: str, ask: Callable[[int], Awaitable[T | None
         await asyncio.sleep(0 if wait else pause)
 
 
-class RunHandle:
+class RunHandle(Generic[R]):
     """One started run. It needs its client to be open; the run itself does not."""
 
-    def __init__(self, started: Started, core: Core, send: Send) -> None:
+    def __init__(self, started: Started[R], core: Core, send: Send) -> None:
         self._started = started
         self._core = core
         self._send = send
@@ -67,7 +67,7 @@ class RunHandle:
         """The run's id."""
         return self._started.id
 
-    def wait(self, timeout: float | None = None) -> Run:
+    def wait(self, timeout: float | None = None) -> R:
         """Wait for the run's end, at most `timeout` seconds (the client's deadline), and check it like any run.
 
         Raises RunPending while there is no final word, MayHaveRun when its end will never be known, a marked refusal when it is
@@ -89,10 +89,10 @@ class RunHandle:
         return self._send(self._core.look(self.id))
 
 
-class AsyncRunHandle:
+class AsyncRunHandle(Generic[R]):
     """As `RunHandle`, for asyncio. A cancelled `wait` leaves the run alone."""
 
-    def __init__(self, started: Started, core: Core, send: AsyncSend) -> None:
+    def __init__(self, started: Started[R], core: Core, send: AsyncSend) -> None:
         self._started = started
         self._core = core
         self._send = send
@@ -106,7 +106,7 @@ class AsyncRunHandle:
         """The run's id."""
         return self._started.id
 
-    async def wait(self, timeout: float | None = None) -> Run:  # noqa: ASYNC109 - how long the run may take, not this call
+    async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - how long the run may take, not this call
         """As `RunHandle.wait`."""
         patience = Patience(timeout, self._core.deadline_s, time.monotonic())
         if self._started.finished is not None:

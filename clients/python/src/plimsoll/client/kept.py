@@ -5,12 +5,12 @@ an answer that is bound to our own request and about this very run.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
 
 from plimsoll.client import errors, refusals, verify, views
 from plimsoll.client.answers import LATER, Received, shaped
 from plimsoll.client.requests import seconds_rule
-from plimsoll.client.results import Run
+from plimsoll.client.results import R
 from plimsoll.contract.refusals import FieldFault
 from plimsoll.contract.rest import CancelBody, RunView
 
@@ -20,18 +20,18 @@ _FOREVER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Started(Generic[R]):
     """A run that the service took. `finished` when the answer was there already, kept under the key."""
 
     id: str
-    expected: verify.Expected
+    expected: verify.Expected[R]
     sent_ms: int
-    finished: Run | None = field(default=None, repr=False)
+    finished: R | None = field(default=None, repr=False)
 
 
 def started(
-    expected: verify.Expected, request_id: str, answer: dict[str, Any], received: Received
-) -> Started:
+    expected: verify.Expected[R], request_id: str, answer: dict[str, Any], received: Received
+) -> Started[R]:
     """The run behind an answer to `Prefer: respond-async`."""
     if received.head.status == LATER:
         run_id = shaped(RunView, answer).id
@@ -70,7 +70,7 @@ def _not_dispatched(found: RunView) -> errors.PlimsollError:
     return refusals.state_refusal(found.not_dispatched.reason, found.id)
 
 
-def final_run(run: Started, request_id: str, answer: dict[str, Any], received: Received) -> Run | None:
+def final_run(run: Started[R], request_id: str, answer: dict[str, Any], received: Received) -> R | None:
     """The run once it ended and everything holds, None before. Raises as `settled_view`, NoResult, DataLoss's kinds."""
     found = settled_view(run.id, answer)
     if found is None:

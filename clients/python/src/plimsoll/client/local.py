@@ -45,7 +45,7 @@ class LocalService:
         self._async_client: AsyncClient | None = None
 
     def start(self) -> Self:
-        """Start the service and wait until it accepts connections. Raises LocalServiceError after at most 60 seconds."""
+        """Start the service and wait until it accepts connections. Raises LocalServiceError after at most three minutes."""
         if self._service is None:
             self._service = start(find_daemon(self._daemon), self._environment)
         return self
@@ -144,8 +144,9 @@ def local(
     daemon: str | os.PathLike[str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> LocalService:
-    """A private service with one provider, not started yet: use it in `with` or `async with`.
+    """A private service, not started yet: use it in `with` or `async with`.
 
+    `provider` is an entry of SANDBOX_PROVIDER (`wasm`, `docker`, `docker@runsc`), or several with commas, preferred first.
     `daemon` is the service's program (default: PLIMSOLL_DAEMON, beside this Python, PATH), `settings` the
     only environment it gets, for example `{"SANDBOX_MEMORY_MB": "128"}`; PLIMSOLL_CACHE_DIR is handed on when
     it is set here.

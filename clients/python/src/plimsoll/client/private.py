@@ -21,8 +21,10 @@ from plimsoll.client.errors import InvalidOption, LocalServiceError
 from plimsoll.contract import bounds
 from plimsoll.records import strictjson
 
-START_S = 60.0
-END_S = 5.0
+START_S = 180.0
+"""A first start may compile a guest, and on a busy machine the first look at a container's wall takes minutes."""
+END_S = 10.0
+"""Providers of the service have four seconds to remove what they started."""
 COMMAND = "plimsolld"
 
 _LINE = 64 * bounds.KIB

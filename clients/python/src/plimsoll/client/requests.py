@@ -1,4 +1,4 @@
-"""From arguments to a request that is worth sending (checks 4, 8, 9 and 10), and to its JSON body."""
+"""From arguments to a request that is worth sending (checks 4 to 6, 8, 9 and 10), and to its JSON body."""
 
 import json
 import math
@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
+from plimsoll.client import inputs
 from plimsoll.client.errors import InvalidRequest
 from plimsoll.contract import bounds
+from plimsoll.contract.content import file_text
 from plimsoll.contract.refusals import FieldFault, Reason
-from plimsoll.contract.requests import JavaScript, Python, RunRequest, SoftwareRule
+from plimsoll.contract.requests import File, JavaScript, Payload, Project, Python, RunRequest, SoftwareRule
 from plimsoll.contract.tiers import FLOORS, Tier
 
 Script = JavaScript | Python
@@ -38,12 +40,23 @@ class RunOptions(TypedDict, total=False):
 
 def script_request(payload: Script, **how: Unpack[RunOptions]) -> RunRequest:
     """The request for one snippet. Raises InvalidRequest naming every broken rule; then nothing was sent."""
+    rule = _text_rule(payload.code, bounds.code_rule)  # check 4
+    return _request(payload, [FieldFault("code", rule)] if rule else [], how)
+
+
+def project_request(files: object, steps: object, artifacts: object, **how: Unpack[RunOptions]) -> RunRequest:
+    """The request for one project, its files read. Raises InvalidRequest as `script_request`."""
+    payload, faults = inputs.project(files, steps, artifacts)  # checks 5 and 6
+    return _request(payload, faults, how)
+
+
+def _request(payload: Payload, faults: list[FieldFault], how: RunOptions) -> RunRequest:
     # A misspelled floor must not become "any wall".
     if unknown := how.keys() - RunOptions.__annotations__.keys():
         raise TypeError(f"unexpected option: {', '.join(sorted(unknown))}")
     floor, timeout = how.get("floor"), how.get("timeout")
     software_rule, trace_id = how.get("software_rule"), how.get("trace_id")
-    faults = [*_faults(payload, floor, timeout), *_extra_faults(software_rule, trace_id)]
+    faults = [*faults, *_faults(floor, timeout), *_extra_faults(software_rule, trace_id)]
     faults += _key_faults(how.get("idempotency_key"))
     if faults:
         raise invalid(*faults)
@@ -73,9 +86,7 @@ def invalid(*faults: FieldFault) -> InvalidRequest:
 
 
 # A caller's values are objects until they are checked, whatever the annotations of the methods say.
-def _faults(payload: Script, floor: object, timeout: object) -> Iterator[FieldFault]:
-    if rule := _text_rule(payload.code, bounds.code_rule):  # check 4
-        yield FieldFault("code", rule)
+def _faults(floor: object, timeout: object) -> Iterator[FieldFault]:
     if floor is not None and not (isinstance(floor, str) and floor in FLOORS):  # check 8
         yield FieldFault("floor", f"must be one of {', '.join(FLOORS)}")
     if timeout is not None and (rule := _timeout_rule(timeout)):
@@ -144,13 +155,27 @@ def _identity_rules(identities: Sequence[str], count_rule: str, most: int) -> It
 
 def body(request: RunRequest) -> bytes:
     """The JSON body that says exactly this request: what is absent is not sent."""
-    payload = request.payload
-    if not isinstance(payload, JavaScript | Python):
-        raise TypeError("only snippets have a body here")
-    inner = {"kind": payload.kind.value, "code": payload.code}
-    if payload.grant_profile:
-        inner["grant_profile"] = payload.grant_profile
-    return json.dumps({"payload": inner, **_sent(request)}, separators=(",", ":")).encode("ascii")
+    said = {"payload": _payload(request.payload), **_sent(request)}
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _payload(payload: Payload) -> dict[str, Any]:
+    if not isinstance(payload, JavaScript | Python | Project):
+        raise TypeError("this kind has no body here")
+    said: dict[str, Any] = {"kind": payload.kind.value}
+    if isinstance(payload, Project):
+        files = [_file(file) for file in payload.files]
+        lists = {"files": files, "steps": list(payload.steps), "artifacts": list(payload.artifacts)}
+        said |= {name: items for name, items in lists.items() if items}
+    else:
+        said["code"] = payload.code
+    return said | ({"grant_profile": payload.grant_profile} if payload.grant_profile else {})
+
+
+def _file(file: File) -> dict[str, str]:
+    content, encoding = file_text(file.content)
+    more = {} if encoding == "utf-8" else {"content_encoding": encoding}
+    return {"path": file.path, "content": content} | more
 
 
 def _sent(request: RunRequest) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from plimsoll.client.errors import MalformedResponse
 from plimsoll.contract import bounds
 
 LINE_BYTES = bounds.MIB
-"""Longest line. The longest honest one is a result with two full streams of control characters, about 800 KiB."""
+"""Longest line of a snippet. The longest honest one is a result with two streams of control characters, about 800 KiB."""
 
 _NAME = re.compile(rb"[a-z][a-z_-]{0,31}")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Never, Self, TypeVar
+from typing import Generic, Never, Self, TypeVar
 
 import httpx2
 
@@ -22,7 +22,7 @@ from plimsoll.client.errors import PlimsollError, RequestTimeout, StreamCut
 from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
 from plimsoll.client.options import Options
 from plimsoll.client.progress import Progress
-from plimsoll.client.results import Run
+from plimsoll.client.results import R
 from plimsoll.client.streaming import Accepted, StreamEvent
 from plimsoll.client.transport import DEADLINE
 from plimsoll.client.watch import Watch, mark
@@ -32,10 +32,10 @@ T = TypeVar("T")
 _TIMEOUTS = (TimeoutError, httpx2.TimeoutException)
 
 
-class _Shared:
+class _Shared(Generic[R]):
     """What both shells keep. After an error the stream is over, and gives that error again."""
 
-    def __init__(self, options: Options, streaming: Streaming) -> None:
+    def __init__(self, options: Options, streaming: Streaming[R]) -> None:
         self._options = options
         self._prepared = streaming.prepared
         self._reading = streaming.reading
@@ -52,7 +52,7 @@ class _Shared:
         return self._reading.accepted
 
     @property
-    def result(self) -> Run:
+    def result(self) -> R:
         """The run, once the stream was read to its end. Raises RuntimeError before, and the stream's error after one."""
         if self._failed is not None:
             raise self._failed
@@ -114,14 +114,15 @@ class _Shared:
         return kind(f"the stream {what}: the code may have run", request_id=self._prepared.request_id)
 
 
-class RunStream(_Shared):
+class RunStream(_Shared[R]):
     """One run as it goes, to be used in `with`; leaving the block early hangs up, which cancels a run without a key.
 
-    Iterating gives `Accepted`, then `Output`. The whole stream has the client's deadline. Nothing is read ahead: a slow reader
-    slows the service down, and one that stands still for ten seconds is cut off by it.
+    Iterating gives `Accepted`, then `Output`, and of a project `StepEnded` after each step's. The whole stream has the
+    client's deadline. Nothing is read ahead: a slow reader slows the service down, and one that stands still for ten seconds
+    is cut off by it.
     """
 
-    def __init__(self, transport: httpx2.BaseTransport, options: Options, streaming: Streaming) -> None:
+    def __init__(self, transport: httpx2.BaseTransport, options: Options, streaming: Streaming[R]) -> None:
         super().__init__(options, streaming)
         self._transport = transport
         self._response: httpx2.Response | None = None
@@ -189,10 +190,12 @@ class RunStream(_Shared):
             DEADLINE.reset(token)
 
 
-class AsyncRunStream(_Shared):
+class AsyncRunStream(_Shared[R]):
     """As `RunStream`, for asyncio, in `async with` and `async for`. A cancelled step ends the stream."""
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport, options: Options, streaming: Streaming) -> None:
+    def __init__(
+        self, transport: httpx2.AsyncBaseTransport, options: Options, streaming: Streaming[R]
+    ) -> None:
         super().__init__(options, streaming)
         self._transport = transport
         self._response: httpx2.Response | None = None

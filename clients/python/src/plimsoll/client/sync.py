@@ -1,6 +1,7 @@
 """`Client`: the blocking shell."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -9,15 +10,16 @@ from typing_extensions import override
 
 from plimsoll.client import core
 from plimsoll.client.answers import Received, check_head
-from plimsoll.client.core import Core, Prepared
+from plimsoll.client.core import Core, Prepared, project, snippet
 from plimsoll.client.errors import PlimsollError
 from plimsoll.client.exchange import FAILURES, Collected, failure, head_of, http_request, unix_ms
 from plimsoll.client.handles import RunHandle, until_final
+from plimsoll.client.inputs import Files
 from plimsoll.client.kept import Patience
 from plimsoll.client.options import ClientOptions, options
 from plimsoll.client.progress import Progress
 from plimsoll.client.requests import RunOptions
-from plimsoll.client.results import Run
+from plimsoll.client.results import ProjectRun, Run
 from plimsoll.client.streams import RunStream
 from plimsoll.client.transport import DEADLINE, SyncTransport
 from plimsoll.contract.record import RunRecord
@@ -66,30 +68,56 @@ class Client:
         own seconds. Under an `idempotency_key` it runs at most once however often this is called; while that run has no final
         word the error is RunPending. Raises Refusal's kinds, TransportError's and DataLoss's.
         """
-        return self._send(self._core.script(JavaScript(code), **how))
+        return self._send(self._core.run(snippet(JavaScript(code), **how)))
 
     def run_python(self, code: str, **how: Unpack[RunOptions]) -> Run:
         """Run Python once; as `run_javascript`. A service without Python answers Unsupported, marked."""
-        return self._send(self._core.script(Python(code), **how))
+        return self._send(self._core.run(snippet(Python(code), **how)))
 
-    def start_javascript(self, code: str, **how: Unpack[RunOptions]) -> RunHandle:
+    def start_javascript(self, code: str, **how: Unpack[RunOptions]) -> RunHandle[Run]:
         """Start JavaScript and return at once; options and errors as `run_javascript`. The handle's `wait` gives the run."""
-        return RunHandle(self._send(self._core.start(JavaScript(code), **how)), self._core, self._send)
+        return RunHandle(
+            self._send(self._core.start(snippet(JavaScript(code), **how))), self._core, self._send
+        )
 
-    def start_python(self, code: str, **how: Unpack[RunOptions]) -> RunHandle:
+    def start_python(self, code: str, **how: Unpack[RunOptions]) -> RunHandle[Run]:
         """As `start_javascript`."""
-        return RunHandle(self._send(self._core.start(Python(code), **how)), self._core, self._send)
+        return RunHandle(self._send(self._core.start(snippet(Python(code), **how))), self._core, self._send)
 
-    def stream_javascript(self, code: str, **how: Unpack[RunOptions]) -> RunStream:
+    def stream_javascript(self, code: str, **how: Unpack[RunOptions]) -> RunStream[Run]:
         """Run JavaScript and see its output as it comes: to be used in `with`, which sends it. Options as `run_javascript`.
 
         Raises, beside its errors, StreamCut when the stream ends without a result.
         """
-        return RunStream(self._transport, self._options, self._core.stream(JavaScript(code), **how))
+        return RunStream(self._transport, self._options, self._core.stream(snippet(JavaScript(code), **how)))
 
-    def stream_python(self, code: str, **how: Unpack[RunOptions]) -> RunStream:
+    def stream_python(self, code: str, **how: Unpack[RunOptions]) -> RunStream[Run]:
         """As `stream_javascript`."""
-        return RunStream(self._transport, self._options, self._core.stream(Python(code), **how))
+        return RunStream(self._transport, self._options, self._core.stream(snippet(Python(code), **how)))
+
+    def run_project(
+        self, files: Files, steps: Sequence[str], artifacts: Sequence[str] = (), **how: Unpack[RunOptions]
+    ) -> ProjectRun:
+        """Run shell `steps` in order over `files`, up to the first that fails, and bring the `artifacts` back.
+
+        `files` maps relative paths to their content: text, bytes, or a `pathlib.Path` of a file here that is read now. What a
+        step printed, how it ended and the artifacts are in the result. Options and errors as `run_javascript`.
+        """
+        return self._send(self._core.run(project(files, steps, artifacts, **how)))
+
+    def start_project(
+        self, files: Files, steps: Sequence[str], artifacts: Sequence[str] = (), **how: Unpack[RunOptions]
+    ) -> RunHandle[ProjectRun]:
+        """Start a project and return at once; as `run_project` and `start_javascript`."""
+        started = self._send(self._core.start(project(files, steps, artifacts, **how)))
+        return RunHandle(started, self._core, self._send)
+
+    def stream_project(
+        self, files: Files, steps: Sequence[str], artifacts: Sequence[str] = (), **how: Unpack[RunOptions]
+    ) -> RunStream[ProjectRun]:
+        """Run a project and see its output and steps as they come; as `run_project` and `stream_javascript`."""
+        streaming = self._core.stream(project(files, steps, artifacts, **how))
+        return RunStream(self._transport, self._options, streaming)
 
     def cancel(self, run_id: str) -> str:
         """Ask a run to end: `cancelled`, `already_finished`, `not_dispatched`, `may_have_run`, or `requested`."""

@@ -2,43 +2,68 @@
 
 24 a record is present                         32 one result, of the kind asked
 25-31 the record holds (plimsoll.records.checks)
+32 of a project: steps as asked, in order, none after one that failed; artifacts asked for, each once, 8 MiB together
 33 the stated wall meets the floor             S8 its times are ours, its sandbox was never seen before
 S18 of a stream: the digest of 27 covers exactly the bytes that were streamed
 
 In that order; from 25 on the error carries the result that came. None of these errors is a reason to send again.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
 
 from plimsoll.client import errors
 from plimsoll.client.answers import Received, shaped
-from plimsoll.client.results import Run
+from plimsoll.client.results import AnyRun, ProjectRun, R, Run
 from plimsoll.client.seen import Seen
+from plimsoll.contract import bounds
 from plimsoll.contract.record import RECORD_VERSION, RunRecord
-from plimsoll.contract.requests import RunRequest
+from plimsoll.contract.requests import Project, RunRequest
 from plimsoll.contract.rest import RunAnswer
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import Outcome, ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
 from plimsoll.records import Stated, check_answer
 from plimsoll.records.rest import record_from_body, result_from_body
 
 _PLACEHOLDER = asdict(RunRecord(version=0, record_sha256="0" * 64))
 _TIERS = frozenset(Tier)
+_COMMON = (
+    "id",
+    "provider",
+    "isolation",
+    "cancelled",
+    "oom_killed",
+    "duration_ms",
+    "start_ms",
+    "environment",
+    "software_identity",
+    "instance",
+    "evidence_sha256",
+    "recorded",
+)
+"""What an answer says of every run as it stands."""
 
 
 KEPT_MS = 24 * 3_600_000
 """How long a service keeps an answer under its key."""
 
 
+Result = ScriptResult | ProjectResult
+Build = Callable[[dict[str, Any], RunRequest, Result], R]
+"""Makes the run of one kind: from the values every kind has, the request and the result."""
+
+
 @dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Generic[R]):
     """What our own side knows of a run. `skew_ms` is how far the service's clock may be from ours.
 
-    An answer under a `key`, or of the asynchronous run `run_id`, may come more than once, and a key's may be a day old.
+    `build` makes the kind of run that was asked for. An answer under a `key`, or of the asynchronous run `run_id`, may come
+    more than once, and a key's may be a day old.
     """
 
     request: RunRequest
+    build: Build[R] = field(repr=False)
     skew_ms: int
     seen: Seen = field(repr=False)
     key: str = field(default="", repr=False)
@@ -52,33 +77,46 @@ class Expected:
         return f"run {self.run_id}" if self.run_id else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """The bytes that came as events before the result."""
+Streamed = Callable[[Result], Result]
+"""The result with what came as events in the place of its own."""
 
-    stdout: bytes = field(repr=False)
-    stderr: bytes = field(repr=False)
+
+def script_run(common: dict[str, Any], _: RunRequest, result: Result) -> Run:
+    """A snippet's run. Raises MalformedResponse for another kind."""
+    if not isinstance(result, ScriptResult):
+        raise errors.MalformedResponse("the answer's result is not that of a snippet")
+    return Run(**common, **asdict(result))
+
+
+def project_run(common: dict[str, Any], request: RunRequest, result: Result) -> ProjectRun:
+    """A project's run. Raises MalformedResponse for another kind."""
+    if not isinstance(result, ProjectResult) or not isinstance(request.payload, Project):
+        raise errors.MalformedResponse("the answer's result is not that of a project")
+    own = {name: getattr(result, name) for name in ProjectResult.__slots__}
+    return ProjectRun(**common, **own, steps_asked=len(request.payload.steps))
 
 
 def run_answer(
-    expected: Expected,
+    expected: Expected[R],
     request_id: str,
     answer: dict[str, Any],
     received: Received,
     streamed: Streamed | None = None,
-) -> Run:
+) -> R:
     """The run that `answer` states, once everything holds. Raises DataLoss's kinds and MalformedResponse.
 
     `received` gives our own times of sending (for a run that was started before: of that) and receiving.
     """
     request = expected.request
     if answer.get("record") is None:  # 24
-        raise errors.NoRecord("the answer has no record", result=_unproven(answer, request_id))
+        raise errors.NoRecord("the answer has no record", result=_unproven(expected, answer, request_id))
     _kind(request, answer)  # 32
-    run, stated, result = _read(answer, request_id)
+    run, stated, result = _read(expected, answer, request_id)
     if streamed is not None:  # S18
-        _record(request, run, stated, replace(result, stdout=streamed.stdout, stderr=streamed.stderr))
+        _record(request, run, stated, streamed(result))
     _record(request, run, stated, result)  # 25-31
+    if broken := next(_unasked(request, result), None):  # 32
+        raise errors.ResultMismatch(f"the result is not of what was asked: {broken}", result=run)
     if not run.isolation.meets(request.minimum_isolation):  # 33; an unknown tier meets nothing
         raise errors.IsolationEvidenceMismatch("the wall stated does not meet the floor", result=run)
     _fresh(expected, run, received)  # S8
@@ -94,15 +132,43 @@ def _kind(request: RunRequest, answer: dict[str, Any]) -> None:
         raise errors.ResultKindMismatch("the result is of another kind than what was sent")
 
 
-def _unproven(answer: dict[str, Any], request_id: str) -> Run | None:
+def _unasked(request: RunRequest, result: Result) -> Iterator[str]:
+    """What a consistent record can still not make true: more than was asked for, or something else."""
+    asked = request.payload
+    if not isinstance(asked, Project) or not isinstance(result, ProjectResult):
+        return
+    commands, paths = [step.command for step in result.steps], [each.path for each in result.artifacts]
+    if commands != list(asked.steps[: len(commands)]):
+        yield "its steps are others"
+    if any(map(_stops, result.steps[:-1])):
+        yield "a step came after one that failed"
+    if result.outcome is Outcome.SETUP_FAILED and commands:
+        yield "a step was begun although the setup failed"
+    if result.outcome is Outcome.COMPLETED and not _went_through(asked, result):
+        yield "a step is missing"
+    if not set(paths) <= set(asked.artifacts) or len(set(paths)) != len(paths):
+        yield "its artifacts are others"
+    if sum(len(each.content) for each in result.artifacts) > bounds.ARTIFACTS_BYTES:
+        yield "its artifacts are too large"
+
+
+def _stops(step: StepResult) -> bool:
+    return step.exit_code != 0 or step.timed_out
+
+
+def _went_through(asked: Project, result: ProjectResult) -> bool:
+    return len(result.steps) == len(asked.steps) or any(map(_stops, result.steps))
+
+
+def _unproven(expected: Expected[R], answer: dict[str, Any], request_id: str) -> R | None:
     try:
-        run, _, _ = _read(answer | {"record": _PLACEHOLDER}, request_id)
+        run, _, _ = _read(expected, answer | {"record": _PLACEHOLDER}, request_id)
     except errors.MalformedResponse:
         return None
     return replace(run, record=RunRecord(version=0))
 
 
-def _read(answer: dict[str, Any], request_id: str) -> tuple[Run, Stated, ScriptResult]:
+def _read(expected: Expected[R], answer: dict[str, Any], request_id: str) -> tuple[R, Stated, Result]:
     """The answer as values. A word for a tier that nobody here knows becomes `none`, which meets no floor."""
     isolation = answer.get("isolation")
     unknown = {"isolation": Tier.NONE} if isinstance(isolation, str) and isolation not in _TIERS else {}
@@ -112,36 +178,12 @@ def _read(answer: dict[str, Any], request_id: str) -> tuple[Run, Stated, ScriptR
     except ValueError as error:
         raise errors.MalformedResponse(f"the answer's output {error}") from None
     stated = Stated(body.provider, str(isolation), body.environment, body.software_identity, body.instance)
-    return _run(body, result, request_id), stated, result
+    common = {name: getattr(body, name) for name in _COMMON}
+    more = {"record": record_from_body(body.record), "request_id": request_id}
+    return expected.build(common | more, expected.request, result), stated, result
 
 
-def _run(body: RunAnswer, result: ScriptResult, request_id: str) -> Run:
-    return Run(
-        id=body.id,
-        kind=result.kind,
-        provider=body.provider,
-        isolation=body.isolation,
-        exit_code=result.exit_code,
-        timed_out=result.timed_out,
-        cancelled=body.cancelled,
-        oom_killed=body.oom_killed,
-        stdout=result.stdout,
-        stderr=result.stderr,
-        stdout_truncated=result.stdout_truncated,
-        stderr_truncated=result.stderr_truncated,
-        duration_ms=body.duration_ms,
-        start_ms=body.start_ms,
-        environment=body.environment,
-        software_identity=body.software_identity,
-        instance=body.instance,
-        evidence_sha256=body.evidence_sha256,
-        recorded=body.recorded,
-        record=record_from_body(body.record),
-        request_id=request_id,
-    )
-
-
-def _record(request: RunRequest, run: Run, stated: Stated, result: ScriptResult) -> None:
+def _record(request: RunRequest, run: AnyRun, stated: Stated, result: Result) -> None:
     faults = check_answer(request, result, run.record, stated)
     if faults == ("version",):
         version = run.record.version
@@ -152,7 +194,7 @@ def _record(request: RunRequest, run: Run, stated: Stated, result: ScriptResult)
         raise errors.RecordMismatch(message, fields=faults, result=run)
 
 
-def _fresh(expected: Expected, run: Run, received: Received) -> None:
+def _fresh(expected: Expected[Any], run: AnyRun, received: Received) -> None:
     kept_ms = KEPT_MS if expected.key else 0
     earliest = received.sent_ms - kept_ms - expected.skew_ms
     latest = received.received_ms + expected.skew_ms

@@ -9,7 +9,15 @@ from plimsoll.contract.evidence import evidence_digest
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import PROTOCOL
-from plimsoll.contract.rest import DescribeBody, EvidenceBody, RecordBody, RunPage, RunView, ScriptResultBody
+from plimsoll.contract.rest import (
+    DescribeBody,
+    EvidenceBody,
+    ProjectResultBody,
+    RecordBody,
+    RunPage,
+    RunView,
+    ScriptResultBody,
+)
 from plimsoll.contract.worker import Fact
 from plimsoll.records import record_digest, result_digest
 from plimsoll.records.digests import RECORD_FIELDS
@@ -78,7 +86,7 @@ def _check_view(found: RunView) -> None:
         raise _mismatch(*differing)
 
 
-def _result_sha256(body: ScriptResultBody) -> str:
+def _result_sha256(body: ScriptResultBody | ProjectResultBody) -> str:
     try:
         return result_digest(result_from_body(body))
     except ValueError as error:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, mod
 from pydantic_core import PydanticCustomError
 
 from plimsoll.contract import bounds
+from plimsoll.contract.content import Encoding
 from plimsoll.contract.refusals import Code, Reason
 from plimsoll.contract.tiers import Tier
 
@@ -19,7 +20,6 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha256OrEmpty = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 UnixMs = Annotated[int, Field(ge=0, le=2**53 - 1)]
-Encoding = Literal["utf-8", "base64"]
 Floor = Literal["process", "container", "kernel", "vm"]
 
 
@@ -204,6 +204,71 @@ class ScriptResultBody(_Answer):
     stderr_truncated: bool
 
 
+class StepResultBody(_Answer):
+    """One step of a project that was begun. Streams as of a snippet; `duration_ms` is in no digest."""
+
+    command: str = Field(repr=False)
+    exit_code: int
+    timed_out: bool
+    duration_ms: int
+    stdout: str = Field(repr=False)
+    stdout_encoding: Encoding
+    stdout_truncated: bool
+    stderr: str = Field(repr=False)
+    stderr_encoding: Encoding
+    stderr_truncated: bool
+
+
+class ArtifactBody(_Answer):
+    """One file brought back: text where its bytes are UTF-8 and JSON does not make them much longer, else base64."""
+
+    path: str
+    content: str = Field(repr=False)
+    content_encoding: Encoding
+
+
+_PROJECT_RESULT: dict[str, Any] = {
+    "kind": "project",
+    "outcome": "completed",
+    "outcome_detail": "",
+    "artifacts_truncated": False,
+    "steps": [
+        {
+            "command": "python3 sum.py > out.txt",
+            "exit_code": 0,
+            "timed_out": False,
+            "duration_ms": 24,
+            "stdout": "",
+            "stdout_encoding": "utf-8",
+            "stdout_truncated": False,
+            "stderr": "",
+            "stderr_encoding": "utf-8",
+            "stderr_truncated": False,
+        }
+    ],
+    "artifacts": [{"path": "out.txt", "content": "42\n", "content_encoding": "utf-8"}],
+}
+OutcomeName = Literal["completed", "setup_failed", "timed_out", "protocol_error", "runner_failed"]
+
+
+class ProjectResultBody(_Answer):
+    """Result of a project: the steps up to the first that failed, and the artifacts that were there.
+
+    `outcome` says how it went as a whole: `completed` also where a step failed, `setup_failed` when no step was begun.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_PROJECT_RESULT]})
+    kind: Literal["project"]
+    outcome: OutcomeName
+    outcome_detail: str
+    artifacts_truncated: bool
+    steps: list[StepResultBody]
+    artifacts: list[ArtifactBody]
+
+
+ResultBody = Annotated[ScriptResultBody | ProjectResultBody, Field(discriminator="kind")]
+
+
 class RecordBody(_Answer):
     """The run record (docs/run-records.md)."""
 
@@ -241,7 +306,7 @@ class RunAnswer(_Answer):
     cancelled: bool
     oom_killed: bool
     recorded: bool
-    result: ScriptResultBody
+    result: ResultBody
     record: RecordBody
 
 
@@ -277,7 +342,7 @@ class RunView(_Answer):
     oom_killed: bool | None = None
     exit_code: int | None = None
     timed_out: bool | None = None
-    result: ScriptResultBody | None = None
+    result: ResultBody | None = None
     record: RecordBody | None = None
 
 
@@ -346,7 +411,10 @@ class ProviderBody(_Answer):
     provider: str
     isolation: Tier = Field(strict=False)
     health: Literal["starting", "serving", "refusing", "draining"]
-    faults: list[str]
+    faults: list[str] = Field(description="Required facts that are missing: with any, nothing is served.")
+    shortfalls: list[str] = Field(
+        default_factory=list, description="What keeps the wall from being proven as the next stronger one."
+    )
     evidence_sha256: Sha256OrEmpty
     checked_unix_ms: UnixMs
     slots: int

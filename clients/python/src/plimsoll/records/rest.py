@@ -3,6 +3,7 @@
 import base64
 import binascii
 
+from plimsoll.contract.content import Encoding
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import (
     File,
@@ -16,17 +17,18 @@ from plimsoll.contract.requests import (
     SoftwareRule,
 )
 from plimsoll.contract.rest import (
-    Encoding,
     JavaScriptBody,
     ModuleBody,
     ProjectBody,
+    ProjectResultBody,
     PythonBody,
     RecordBody,
     RunBody,
     ScriptResultBody,
     SoftwareRuleBody,
+    StepResultBody,
 )
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import Artifact, Outcome, ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
 
 
@@ -61,8 +63,19 @@ def _payload(payload: JavaScriptBody | PythonBody | ProjectBody | ModuleBody) ->
             return Module(payload.model, rows, payload.end_time, payload.step)
 
 
-def result_from_body(body: ScriptResultBody) -> ScriptResult:
-    """A snippet's result with its output as bytes. Raises ValueError when a stream is not in its stated encoding."""
+def result_from_body(body: ScriptResultBody | ProjectResultBody) -> ScriptResult | ProjectResult:
+    """A result with output and artifacts as bytes. Raises ValueError when one is not in its stated encoding."""
+    if isinstance(body, ProjectResultBody):
+        return ProjectResult(
+            outcome=Outcome[body.outcome.upper()],
+            outcome_detail=body.outcome_detail,
+            artifacts_truncated=body.artifacts_truncated,
+            steps=tuple(map(_step, body.steps)),
+            artifacts=tuple(
+                Artifact(each.path, stream_bytes(each.content, each.content_encoding))
+                for each in body.artifacts
+            ),
+        )
     return ScriptResult(
         kind=Kind(body.kind),
         exit_code=body.exit_code,
@@ -74,8 +87,21 @@ def result_from_body(body: ScriptResultBody) -> ScriptResult:
     )
 
 
+def _step(body: StepResultBody) -> StepResult:
+    return StepResult(
+        command=body.command,
+        exit_code=body.exit_code,
+        timed_out=body.timed_out,
+        stdout=stream_bytes(body.stdout, body.stdout_encoding),
+        stderr=stream_bytes(body.stderr, body.stderr_encoding),
+        stdout_truncated=body.stdout_truncated,
+        stderr_truncated=body.stderr_truncated,
+        duration_ms=body.duration_ms,
+    )
+
+
 def stream_bytes(text: str, encoding: Encoding) -> bytes:
-    """The bytes of one stream. Raises ValueError unless `text` is valid, for base64 also canonical."""
+    """The bytes of one stream or file. Raises ValueError unless `text` is valid, for base64 also canonical."""
     if encoding == "utf-8":
         return text.encode()
     try:

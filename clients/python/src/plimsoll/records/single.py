@@ -7,7 +7,7 @@ from typing import Any
 from plimsoll.contract.record import RECORD_VERSION, RunRecord
 from plimsoll.contract.requests import RunRequest
 from plimsoll.contract.rest import RunAnswer, RunBody
-from plimsoll.contract.results import ScriptResult
+from plimsoll.contract.results import RunResult
 from plimsoll.records import strictjson
 from plimsoll.records.checks import Stated, check_answer
 from plimsoll.records.digests import record_digest, request_digest, result_digest, software_rule_id
@@ -22,7 +22,7 @@ class Answered:
     """A request as sent, and the answer that came."""
 
     request: RunRequest
-    result: ScriptResult
+    result: RunResult
     record: RunRecord
     stated: Stated
 
@@ -43,7 +43,7 @@ def read(request: bytes, answer: bytes) -> Answered:
     try:
         result = result_from_body(said.result)
     except ValueError as error:
-        raise VectorFileFault(f"the answer: result: a stream {error}") from None
+        raise VectorFileFault(f"the answer: result: a stream or file {error}") from None
     stated = Stated(*(str(getattr(said, name)) for name in _STATED))
     return Answered(request_from_body(body), result, record_from_body(said.record), stated)
 

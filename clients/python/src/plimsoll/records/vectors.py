@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from plimsoll.contract.requests import SoftwareRule
-from plimsoll.contract.rest import RunBody, ScriptResultBody
+from plimsoll.contract.rest import ResultBody, RunBody
 from plimsoll.records import strictjson
 from plimsoll.records.digests import (
     UnknownRecordVersion,
@@ -80,7 +80,7 @@ class RestResultVector(_Vector):
     """The `result` of a REST answer (our own section)."""
 
     name: str = ""
-    result: ScriptResultBody
+    result: ResultBody
     sha256: str
 
 

@@ -1,0 +1,153 @@
+"""Which runs have a grant now, and the pass that proves it.
+
+A lease is registered, its credential minted and its API's addresses judged, before the run starts; a failure there is a value,
+and nothing runs. The worker's host side then shows the pass, 256 random bits bound to run, profile, caller and worker; no
+pass enters a sandbox. A lease is closed before the run's result leaves, or when it expires, and a broker that was started anew
+knows none.
+"""
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Final, Self
+
+from broker.addresses import AddressFault
+from broker.calls import Calls, Clocks, Grant
+from broker.credential import Credential
+from broker.message import Failed, write_answer
+from broker.mint import Minter, MintFault, Order
+from broker.trace import Trace
+from broker.upstream import Upstream
+from plimsoll.contract.grants import CallCode
+
+PASS_BYTES: Final = 32
+LEASES: Final = 4_096
+GRACE_S: Final = 30.0
+"""How long a lease outlives its run's budget, should nobody close it."""
+_UNKNOWN: Final = write_answer(Failed(CallCode.NO_GRANT, "this run has no grant"))
+
+
+class LeaseFault(StrEnum):
+    """Why there is no lease; append-only."""
+
+    FULL = "too_many_leases"
+    TWICE = "run_has_a_lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Whose run it is, and where. `worker` names the one worker that may use the pass."""
+
+    run_id: str
+    profile: str
+    caller: str
+    worker: str
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    terms: Terms
+    calls: Calls
+    digest: bytes = field(repr=False)
+    until: float
+
+
+class Leases:
+    """All leases of this process. An async context manager: at its exit all are closed."""
+
+    def __init__(self, clocks: Clocks, randomness: Callable[[int], bytes], most: int = LEASES) -> None:
+        """`randomness` gives that many random bytes."""
+        self._clocks, self._randomness, self._most = clocks, randomness, most
+        self._by_run: dict[str, _Lease] = {}
+        self._by_digest: dict[bytes, _Lease] = {}
+        self._opening: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(self.close(run_id) for run_id in list(self._by_run)))
+
+    async def register(
+        self,
+        terms: Terms,
+        grant: Grant,
+        minter: Minter,
+        connect: Callable[[], Awaitable[Upstream | AddressFault]],
+    ) -> bytes | MintFault | AddressFault | LeaseFault:
+        """The pass of a new lease, or why there is none. Nothing was sent to the API."""
+        if terms.run_id in self._by_run or terms.run_id in self._opening:
+            return LeaseFault.TWICE
+        if len(self._by_run) + len(self._opening) >= self._most:
+            return LeaseFault.FULL
+        self._opening.add(terms.run_id)
+        try:
+            return await self._opened(terms, grant, minter, connect)
+        finally:
+            self._opening.discard(terms.run_id)
+
+    async def call(self, shown: bytes, run_id: str, worker: str, message: bytes) -> bytes:
+        """The answer to a guest's message, brought by `worker` with this pass."""
+        lease = self._find(shown, run_id, worker)
+        return _UNKNOWN if lease is None else await lease.calls.call(message)
+
+    async def close(self, run_id: str) -> Trace | None:
+        """End the run's lease; None if it has none. From here on its pass opens nothing."""
+        lease = self._by_run.pop(run_id, None)
+        if lease is None:
+            return None
+        del self._by_digest[lease.digest]
+        return await lease.calls.close()
+
+    async def sweep(self) -> int:
+        """Close what expired: the runs whose end nobody told. How many they were."""
+        now = self._clocks.monotonic()
+        expired = [run_id for run_id, lease in self._by_run.items() if lease.until <= now]
+        await asyncio.gather(*(self.close(run_id) for run_id in expired))
+        return len(expired)
+
+    async def _opened(
+        self,
+        terms: Terms,
+        grant: Grant,
+        minter: Minter,
+        connect: Callable[[], Awaitable[Upstream | AddressFault]],
+    ) -> bytes | MintFault | AddressFault:
+        async with AsyncExitStack() as undo:
+            upstream = await connect()
+            if isinstance(upstream, AddressFault):
+                return upstream
+            await undo.enter_async_context(upstream)
+            credential = await minter.mint(Order(terms.profile, terms.caller, terms.run_id, terms.budget_s))
+            if isinstance(credential, MintFault):
+                return credential
+            undo.pop_all()  # from here on the lease closes it
+            return self._keep(terms, grant, credential, upstream)
+
+    def _keep(self, terms: Terms, grant: Grant, credential: Credential, upstream: Upstream) -> bytes:
+        secret = self._randomness(PASS_BYTES)
+        until = self._clocks.monotonic() + terms.budget_s + GRACE_S
+        lease = _Lease(terms, Calls(grant, credential, upstream, self._clocks), _digest(secret), until)
+        self._by_run[terms.run_id] = self._by_digest[lease.digest] = lease
+        return secret
+
+    def _find(self, shown: bytes, run_id: str, worker: str) -> _Lease | None:
+        digest = _digest(shown)
+        lease = self._by_digest.get(digest)
+        # Found by a digest, compared in constant time: how long it takes tells nothing about passes.
+        if lease is None or not hmac.compare_digest(lease.digest, digest):
+            return None
+        ours = lease.terms.run_id == run_id and lease.terms.worker == worker
+        return lease if ours and self._clocks.monotonic() < lease.until else None
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()

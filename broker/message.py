@@ -1,0 +1,154 @@
+"""A guest's call as one JSON message, read strictly, and the answer as one JSON message.
+
+The call: `{"method", "path", "query"?, "headers"?, "body"?, "body_encoding"?}`. `query` maps a key to a string or to a list
+of strings, `headers` a name to a string; `body` is text, or base64 if `body_encoding` says so. Nothing in an answer
+repeats a byte of the call.
+"""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from plimsoll.contract.grants import OUT_BYTES, CallCode
+
+MESSAGE_BYTES: Final = 2 * OUT_BYTES
+"""More than any body of the largest size needs as base64."""
+_MEMBERS: Final = {"method", "path", "query", "headers", "body", "body_encoding"}
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a guest asks for, as sent. Nothing of it is fit for logs."""
+
+    method: str = field(repr=False)
+    path: str = field(repr=False)
+    query: Pairs = field(default=(), repr=False)
+    headers: Pairs = field(default=(), repr=False)
+    body: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call without an answer of the API. `reason` is a sentence of ours; `retry_after_s` only where waiting helps."""
+
+    code: CallCode
+    reason: str
+    retry_after_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer of the API, whole."""
+
+    status: int
+    headers: Pairs = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class _Malformed(Exception):
+    """Carries one phrase of ours out of the reading functions."""
+
+
+def read_call(message: bytes, out_bytes: int = OUT_BYTES) -> Call | Failed:
+    """The call that `message` means, or why it means none."""
+    if len(message) > MESSAGE_BYTES:
+        return Failed(CallCode.TOO_LARGE, f"the message is over {MESSAGE_BYTES} bytes")
+    try:
+        call = _call(_parse(message))
+    except _Malformed as broken:
+        return Failed(CallCode.DENIED, f"the message {broken}")
+    if call.body is not None and len(call.body) > out_bytes:
+        return Failed(CallCode.TOO_LARGE, f"the body is over {out_bytes} bytes")
+    return call
+
+
+def write_answer(answer: Answered | Failed) -> bytes:
+    """The answer as it travels to the guest."""
+    return json.dumps(_shape(answer), ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _shape(answer: Answered | Failed) -> dict[str, Any]:
+    if isinstance(answer, Failed):
+        error: dict[str, Any] = {"code": answer.code.value, "reason": answer.reason}
+        return {
+            "error": error
+            if answer.retry_after_s is None
+            else error | {"retry_after_s": answer.retry_after_s}
+        }
+    try:
+        body, encoding = answer.body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        body, encoding = base64.b64encode(answer.body).decode(), "base64"
+    return {"status": answer.status, "headers": dict(answer.headers), "body": body, "body_encoding": encoding}
+
+
+def _parse(message: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(message.decode(), object_pairs_hook=_object)
+    except (ValueError, RecursionError):
+        # No detail: the parser's words could repeat what was sent.
+        raise _Malformed("must be JSON in UTF-8") from None
+    if not isinstance(value, dict) or not value.keys() <= _MEMBERS:
+        raise _Malformed(
+            "must be one object with method, path, query, headers, body, body_encoding and nothing else"
+        )
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise _Malformed("must hold no key twice in one object")
+    return built
+
+
+def _call(value: dict[str, Any]) -> Call:
+    return Call(
+        method=_text(value.get("method"), "method"),
+        path=_text(value.get("path"), "path"),
+        query=_query(value.get("query", {})),
+        headers=_headers(value.get("headers", {})),
+        body=_body(value),
+    )
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise _Malformed(f"must have a string as {name}")
+    return value
+
+
+def _query(value: object) -> Pairs:
+    if not isinstance(value, dict):
+        raise _Malformed("must have an object as query")
+    return tuple(
+        (key, _text(part, "a query value")) for key, found in value.items() for part in _parts(found)
+    )
+
+
+def _parts(found: object) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
+def _headers(value: object) -> Pairs:
+    if not isinstance(value, dict):
+        raise _Malformed("must have an object as headers")
+    return tuple((name, _text(found, "a header's value")) for name, found in value.items())
+
+
+def _body(value: dict[str, Any]) -> bytes | None:
+    encoding = value.get("body_encoding", "utf-8")
+    known = isinstance(encoding, str) and encoding in {"utf-8", "base64"}
+    if not known or ("body_encoding" in value and "body" not in value):
+        raise _Malformed("must have utf-8 or base64 as body_encoding, beside a body")
+    if "body" not in value:
+        return None
+    body = _text(value["body"], "body")
+    try:
+        return body.encode() if encoding == "utf-8" else base64.b64decode(body.encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise _Malformed("must have a body that is what its encoding says") from None

@@ -1,0 +1,121 @@
+"""A grant profile, as everybody who decides by it reads it: who is let to which routes of which API, with what credential.
+
+A profile never holds a secret. What is shown to callers and models (description, catalog, preamble) is not in it: nothing is
+decided by that. Fields are only ever added, with a default, and never renamed: sealed boxes are bound to them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from plimsoll.contract import bounds
+from plimsoll.contract.grants import (
+    ANY_SEGMENT,
+    BACK_BYTES,
+    CALLS_CEILING,
+    CALLS_DEFAULT,
+    OUT_BYTES,
+    ROUTES,
+    GrantFault,
+    parse_origin,
+    parse_route,
+)
+
+CALLERS: Final = 256
+TEXT: Final = 512
+LIFETIME_CEILING_S: Final = 86_400
+ALGORITHMS: Final = ("HS256", "EdDSA", "ES256")
+
+
+class CredentialType(StrEnum):
+    """Where a run's credential comes from; append-only."""
+
+    STATIC = "static"
+    JWT = "jwt"
+    EXEC = "exec"
+    HTTP = "http"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialTerms:
+    """How a credential is made and attached. `hook` names a minter of the broker's own settings, for `exec` and `http`."""
+
+    type: CredentialType
+    audience: str = ""
+    header: str = "authorization"
+    scheme: str = "Bearer"
+    issuer: str = ""
+    scope: str = ""
+    algorithm: str = ""
+    key_id: str = ""
+    lifetime_s: int = 300
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One profile. `origin` and `allow` are texts of `plimsoll.contract.grants`, `allowed_callers` names of callers."""
+
+    name: str
+    origin: str
+    allow: tuple[str, ...]
+    allowed_callers: tuple[str, ...]
+    credential: CredentialTerms
+    max_calls: int = CALLS_DEFAULT
+    out_bytes: int = OUT_BYTES
+    back_bytes: int = BACK_BYTES
+    health_check: str | None = None
+
+
+def check(profile: Profile) -> None:
+    """Raises GrantFault for the first rule that `profile` breaks."""
+    if (broken := next(_broken(profile), None)) is not None:
+        raise GrantFault(broken)
+    parse_origin(profile.origin)
+    for text in profile.allow:
+        parse_route(text)
+    if profile.health_check is not None:
+        _check_health(profile.health_check)
+
+
+def _broken(profile: Profile) -> Iterator[str]:
+    if not bounds.NAME.fullmatch(profile.name):
+        yield "the profile's name must be 1 to 64 of [a-z0-9-]"
+    if not 1 <= len(profile.allow) <= ROUTES or len(set(profile.allow)) != len(profile.allow):
+        yield f"allow must list 1 to {ROUTES} routes, each once"
+    callers = profile.allowed_callers
+    if (
+        not 1 <= len(callers) <= CALLERS
+        or len(set(callers)) != len(callers)
+        or not all(map(bounds.NAME.fullmatch, callers))
+    ):
+        yield f"allowed_callers must list 1 to {CALLERS} names of callers, each once"
+    if not 1 <= profile.max_calls <= CALLS_CEILING:
+        yield f"max_calls must be 1 to {CALLS_CEILING}"
+    if not 1 <= profile.out_bytes <= OUT_BYTES or not 1 <= profile.back_bytes <= BACK_BYTES:
+        yield f"body limits must be 1 to {OUT_BYTES} bytes out and 1 to {BACK_BYTES} back"
+    yield from _broken_terms(profile.credential)
+
+
+def _broken_terms(terms: CredentialTerms) -> Iterator[str]:
+    if any(len(text) > TEXT for text in (terms.audience, terms.issuer, terms.scope, terms.key_id)):
+        yield f"credential: texts must be up to {TEXT} characters"
+    is_hook, is_jwt = (
+        terms.type in {CredentialType.EXEC, CredentialType.HTTP},
+        terms.type is CredentialType.JWT,
+    )
+    if is_hook != bool(terms.hook) or (is_hook and not bounds.NAME.fullmatch(terms.hook)):
+        yield "credential.hook must name a hook for exec and http, and for nothing else"
+    if is_jwt and (terms.algorithm not in ALGORITHMS or not terms.issuer or not terms.audience):
+        yield f"credential: a jwt must have an algorithm of {', '.join(ALGORITHMS)}, an issuer and an audience"
+    if not is_jwt and (terms.algorithm or terms.issuer or terms.scope or terms.key_id):
+        yield "credential: algorithm, issuer, scope and key_id are for a jwt"
+    if not 1 <= terms.lifetime_s <= LIFETIME_CEILING_S:
+        yield f"credential.lifetime_s must be 1 to {LIFETIME_CEILING_S}"
+
+
+def _check_health(path: str) -> None:
+    route = parse_route(f"GET {path}")
+    if route.query or ANY_SEGMENT in route.segments:
+        raise GrantFault("health_check must be one path, without a query")

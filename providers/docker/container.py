@@ -1,0 +1,213 @@
+"""One container from before it is made until it is surely gone, its agent's stream, and what the host sees of its process."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Final
+
+from providers.docker.daemon import Attached, Daemon, DaemonError, StreamCut
+from providers.docker.events import Death
+from providers.docker.frames import BadTalk, Ready, Talk
+from providers.docker.names import Names
+from providers.docker.recipe import pids_limit, recipe
+from providers.docker.settings import DockerSettings
+from providers.docker.sight import Limits, Sight, Unseen, Usage
+from providers.seam import Observation
+
+READY_S: Final = 30.0
+"""From its start to the agent's first word, on a busy machine."""
+_COMPLAINTS: Final = 1 << 20
+"""The agent has no reason to write to stderr; what writes more than this there is no agent."""
+_STDOUT: Final = 1
+_MIB: Final = 1 << 20
+
+
+class NotMade(Exception):
+    """There is no container; `code` says why: one of DaemonError's, `no_name`, `not_ready` or `bad_talk`."""
+
+    def __init__(self, code: str) -> None:
+        """Keep the code."""
+        super().__init__(code)
+        self.code = code
+
+
+class Unsighted:
+    """In the place of a Sight where the host has none, with why: nothing is proven and nothing is measured."""
+
+    observations: tuple[Observation, ...] = ()
+
+    def __init__(self, code: str, limit_bytes: int) -> None:
+        """`code` as in `Unseen`."""
+        self.code = code
+        self._limit_bytes = limit_bytes
+
+    def same(self) -> bool:
+        """Nothing was seen that could change."""
+        return True
+
+    def oom_kills(self) -> int:
+        """None that anybody saw."""
+        return 0
+
+    def memory(self) -> Usage:
+        """Unknown, so nothing is concluded from it."""
+        return Usage(0, self._limit_bytes)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Container:
+    """It serves one run. Whoever has it destroys it, also when `open` failed."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        settings: DockerSettings,
+        names: Names,
+        image_id: str,
+        language: str | None,
+        *,
+        gvisor: bool,
+        on_death: Callable[["Container"], None] = lambda _: None,
+    ) -> None:
+        """Nothing is made yet. `language` is the interpreter to have warm; `on_death` is called when its end is heard of."""
+        self.language = language
+        self.talk = Talk(settings.output_bytes)
+        self.warm: tuple[str, ...] = ()
+        """The interpreters that wait in it, by its own word."""
+        self.id = ""
+        """64 hex digits once it is made."""
+        self.name = ""
+        self.start_ms = 0
+        """What making it took."""
+        self.gone = False
+        """Surely; it was made or it never will be."""
+        self._daemon = daemon
+        self._settings = settings
+        self._names = names
+        self._image_id = image_id
+        self._gvisor = gvisor
+        self._on_death = on_death
+        self._limits = Limits(settings.memory_mb * _MIB, pids_limit(settings, gvisor=gvisor), settings.cpus)
+        self.sight: Sight | Unsighted = Unsighted("not_open", self._limits.memory_bytes)
+        self._creating: asyncio.Task[str] | None = None
+        self._attached: Attached | None = None
+        self._complaints = 0
+        self._destroying = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Make it, attach, start it, wait for the agent, look at its process. Raises NotMade."""
+        began = time.monotonic_ns()
+        try:
+            await self._open()
+        except DaemonError as failure:
+            raise NotMade(failure.code) from None
+        except OSError:  # no room for another name
+            raise NotMade("no_name") from None
+        self.start_ms = (time.monotonic_ns() - began) // 1_000_000
+
+    async def _open(self) -> None:
+        body = recipe(self._settings, self._image_id, self.language, gvisor=self._gvisor)
+        self.name = self._names.new()
+        # Whoever gives up meanwhile: the daemon goes on, and only what it made can be removed.
+        self._creating = asyncio.create_task(self._daemon.create(self.name, body))
+        self.id = await asyncio.shield(self._creating)
+        self._names.made(self.name)
+        self._daemon.deaths.expect(self.id, lambda: self._on_death(self))
+        self._attached = await self._daemon.attach(self.id)
+        await self._daemon.start(self.id)
+        await self._be_ready()
+        state = (await self._daemon.inspect(self.id)).get("State") or {}
+        self._see(state.get("Pid"))
+
+    async def _be_ready(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_S):
+                while not self.talk.ready and (data := await self.receive()) is not None:
+                    self._hear(data)
+        if not self.talk.ready:
+            raise NotMade("not_ready")
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            for event in self.talk.feed(data):
+                if isinstance(event, Ready):
+                    self.warm = event.warm
+        except BadTalk:
+            raise NotMade("bad_talk") from None
+
+    def _see(self, pid: object) -> None:
+        try:
+            self.sight = Sight.open(
+                self.id, pid if isinstance(pid, int) else 0, self._limits, self._settings.runsc_sha256
+            )
+        except Unseen as unseen:
+            self.sight = Unsighted(unseen.code, self._limits.memory_bytes)
+
+    # --- its stream -------------------------------------------------------------------------------------------------
+
+    async def send(self, data: bytes) -> None:
+        """Return when there is room for more. Raises StreamCut, which is an OSError."""
+        if self._attached is None:
+            raise StreamCut
+        await self._attached.write(data)
+
+    async def receive(self) -> bytes | None:
+        """The next bytes that the agent said, or None at the end, however it came. One reader at a time."""
+        while self._attached is not None:
+            piece = await self._attached.read()
+            if piece is None:
+                break
+            stream, data = piece
+            if stream == _STDOUT and data:
+                return data
+            self._complaints += len(data)
+            if self._complaints > _COMPLAINTS:
+                await self._attached.abort()
+        return None
+
+    # --- its end ----------------------------------------------------------------------------------------------------
+
+    async def died(self) -> Death:
+        """How it ended, waiting at most two seconds to hear of it."""
+        return await self._daemon.died(self.id)
+
+    async def destroy(self) -> bool:
+        """Whether it is surely gone now; otherwise its name is left to the reaper. Again is fine, also at the same time."""
+        async with self._destroying:
+            if not self.gone:
+                self.gone = await self._destroy()
+            return self.gone
+
+    async def _destroy(self) -> bool:
+        self.sight.close()
+        if self._attached is not None:
+            await self._attached.abort()  # first: a kill waits for whoever should read what is on its way
+        if not self.name:
+            return True
+        gone = False
+        try:
+            made = bool(self.id) or await self._is_created()
+            with contextlib.suppress(DaemonError):
+                was_there = await self._daemon.remove(self.name)
+                gone = was_there or made  # else it may come to be still
+        finally:
+            self._daemon.deaths.forget(self.id)
+            if gone:
+                self._names.forget(self.name)
+            else:
+                self._names.abandon(self.name)
+        return gone
+
+    async def _is_created(self) -> bool:
+        """Wait for the end of its making; whether that is known to have come to something."""
+        if self._creating is None:
+            return False
+        try:
+            await self._creating
+        except DaemonError:
+            return False
+        self._names.made(self.name)
+        return True

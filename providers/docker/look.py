@@ -1,0 +1,218 @@
+"""One look at the wall: the daemon, the image by its content, and a container made for it, whose limits are then broken.
+
+    Faulty     a required fact is missing; `codes` says which
+
+The image is chosen once, by its name; from then on only its content id counts, so that a tag may move. What a container of it
+is seen to be decides how others are made: the runtime's name decides nothing that can be seen.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from plimsoll.contract.requests import Kind
+from plimsoll.contract.tiers import Tier
+from plimsoll.contract.worker import Out
+from providers.docker import evidence, image, manifest, smoke
+from providers.docker.container import Container, NotMade, Unsighted
+from providers.docker.course import Course
+from providers.docker.daemon import Daemon, DaemonError
+from providers.docker.names import Names
+from providers.docker.recipe import AGENT_FILES, pids_limit
+from providers.docker.settings import DockerSettings
+from providers.docker.sight import Limits
+from providers.seam import Begun, Break, Findings, Finish, Observation, Order
+
+_AGENT_BYTES: Final = 4 << 20
+_IMAGE_BYTES: Final = 16 << 30
+_AT_ONCE: Final = 2
+"""Containers made at once for trials, beside those of runs."""
+_MIB: Final = 1 << 20
+_RUN_ID: Final = "0" * 32
+
+
+class Faulty(Exception):
+    """What was looked at is not as it must be."""
+
+    def __init__(self, *codes: str) -> None:
+        """Keep the codes."""
+        super().__init__(*codes)
+        self.codes = codes
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What every container is made from."""
+
+    image_id: str
+    software: str
+    gvisor: bool
+
+
+class Looker:
+    """Looks for one provider. `base` is there once a look got that far."""
+
+    def __init__(self, daemon: Daemon, settings: DockerSettings, names: Names) -> None:
+        """Nothing is looked at yet."""
+        self.base: Base | None = None
+        self._daemon = daemon
+        self._settings = settings
+        self._names = names
+        self._tried: dict[str, str] = {}
+        self._turn = 0
+        self._reading: asyncio.Task[str] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Nothing runs between looks but the reading of an image."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End that."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def look(self) -> Findings:
+        """Everything there is to be seen. Raises Faulty, DaemonError, NotMade."""
+        await self._see_daemon()
+        base = await self._see_image()
+        for gvisor in (base.gvisor, not base.gvisor):
+            self.base = base = Base(base.image_id, base.software, gvisor)
+            async with self._container(base, Kind.PYTHON.value) as container:
+                seen = await self.observations(container)
+                is_gvisor = evidence.wall_of(seen) is Tier.KERNEL
+                if isinstance(container.sight, Unsighted) or is_gvisor is gvisor:
+                    return await self._look_at(base, container, seen)
+        raise Faulty("runtime_unsteady")
+
+    async def observations(self, container: Container) -> tuple[Observation, ...]:
+        """The facts about one container, the daemon's word where there is no other. Raises DaemonError."""
+        if not isinstance(container.sight, Unsighted):
+            return container.sight.observations
+        limits = Limits(
+            self._settings.memory_mb * _MIB,
+            pids_limit(self._settings, gvisor=self.base is not None and self.base.gvisor),
+            self._settings.cpus,
+        )
+        return evidence.of_daemon(await self._daemon.inspect(container.id), limits, container.sight.code)
+
+    # --- the daemon and the image -----------------------------------------------------------------------------------
+
+    async def _see_daemon(self) -> None:
+        runtimes = (await self._daemon.info()).get("Runtimes")
+        if not isinstance(runtimes, Mapping) or self._settings.runtime not in runtimes:
+            raise Faulty("runtime_missing")
+
+    async def _see_image(self) -> Base:
+        architecture = str((await self._daemon.version()).get("Arch", ""))
+        found = await self._inspected(self.base.image_id if self.base else self._settings.image)
+        if faults := image.faults_of(found, architecture):
+            raise Faulty(*faults)
+        if self.base is not None:
+            return self.base
+        image_id = str(found["Id"])
+        return Base(image_id, await self._software(image_id, found), gvisor=self._settings.runtime != "runc")
+
+    async def _inspected(self, name: str) -> dict[str, Any]:
+        try:
+            return await self._daemon.image(name)
+        except DaemonError as error:
+            raise Faulty("image_missing") if error.code == "unknown" else error from None
+
+    async def _software(self, image_id: str, found: Mapping[str, Any]) -> str:
+        """Computed once for an image. Reading all of it may take longer than a look, and then the next one waits on."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._identity(image_id, found))
+        try:
+            return await asyncio.shield(self._reading)
+        finally:
+            if self._reading.done():
+                self._reading = None
+
+    async def _identity(self, image_id: str, found: Mapping[str, Any]) -> str:
+        place = Path(self._settings.state_dir)
+        known = await asyncio.to_thread(manifest.recall, place, image_id)
+        identity = known or await manifest.manifest_of(self._daemon.export(image_id, _IMAGE_BYTES), found)
+        if not identity:
+            raise Faulty("image_manifest")
+        await asyncio.to_thread(manifest.remember, place, image_id, identity)
+        return identity
+
+    # --- a container ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _container(self, base: Base, language: str) -> AsyncIterator[Container]:
+        container = Container(
+            self._daemon, self._settings, self._names, base.image_id, language, gvisor=base.gvisor
+        )
+        try:
+            await container.open()
+            yield container
+        finally:
+            await asyncio.shield(container.destroy())
+
+    async def _look_at(self, base: Base, container: Container, seen: tuple[Observation, ...]) -> Findings:
+        archive = await self._daemon.archive(container.id, AGENT_FILES, _AGENT_BYTES)
+        if not image.agent_matches(archive):
+            raise Faulty("agent_unknown")
+        await self._try_limits(base, container, smoke.cases(evidence.wall_of(seen), self._settings))
+        return evidence.judge((*seen, *evidence.of_smoke(self._tried)), runtime=self._settings.runtime)
+
+    async def _try_limits(self, base: Base, first: Container, cases: Mapping[str, smoke.Case]) -> None:
+        """All of them until all have held; from then on what a program inside finds, and one other in turn."""
+        others = [name for name in cases if name != smoke.INSIDE]
+        if self._tried.keys() == cases.keys() and set(self._tried.values()) == {evidence.HELD}:
+            self._turn += 1
+            others = [others[self._turn % len(others)]]
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(name: str) -> str:
+            async with room, self._container(base, Kind.PYTHON.value) as container:
+                return await self._try(base, container, cases[name])
+
+        inside = await self._try(base, first, cases[smoke.INSIDE])
+        async with asyncio.TaskGroup() as group:
+            trials = {name: group.create_task(one(name)) for name in others}
+        self._tried = {
+            **{name: self._tried[name] for name in cases if name in self._tried},
+            smoke.INSIDE: inside,
+            **{name: trial.result() for name, trial in trials.items()},
+        }
+
+    @staticmethod
+    async def _try(base: Base, container: Container, case: smoke.Case) -> str:
+        """Run it the way any run goes."""
+        loop = asyncio.get_running_loop()
+        order = Order(_RUN_ID, _RUN_ID, case.payload, case.timeout_ms, case.output_bytes)
+        stdout, began = bytearray(), loop.time()
+        async with aclosing(Course(container, order, gvisor=base.gvisor).steps()) as steps:
+            async for step in steps:
+                match step:
+                    case Begun():
+                        began = loop.time()
+                    case Out(stream="stdout", data=data):
+                        stdout += data
+                    case Finish() | Break():
+                        outcome = smoke.Outcome(step, bytes(stdout), int((loop.time() - began) * 1000))
+                        return evidence.HELD if case.holds(outcome) else "failed"
+                    case _:
+                        pass
+        return "failed"
+
+
+def fault_of(failure: Exception) -> tuple[str, ...]:
+    """The codes of a look that came to nothing. Raises what is none of ours."""
+    match failure:
+        case Faulty(codes=codes):
+            return codes
+        case DaemonError(code=code):
+            return (f"daemon_{code}",)
+        case NotMade(code=code):
+            return (f"container_{code}",)
+        case ExceptionGroup(exceptions=(Exception() as first, *_)):
+            return fault_of(first)
+        case _:
+            raise failure

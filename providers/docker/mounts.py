@@ -1,0 +1,95 @@
+"""What a container under the host's own kernel can reach through its mounts, read from its /proc/<pid>/mountinfo. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+PROMISED: Final = ("/workspace", "/tmp", "/dev/shm")  # noqa: S108  # the container's own
+"""Where a guest may write: memory file systems with a size of their own, from which nothing is executed."""
+_CLOSED: Final = frozenset({"nosuid", "nodev", "noexec"})
+_WRITABLE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
+    **dict.fromkeys(PROMISED, ("tmpfs", _CLOSED)),
+    "/proc": ("proc", _CLOSED),
+    "/dev": ("tmpfs", frozenset({"nosuid"})),
+    "/dev/pts": ("devpts", frozenset({"nosuid", "noexec"})),
+    "/dev/mqueue": ("mqueue", _CLOSED),
+    "/sys/fs/cgroup": ("tmpfs", _CLOSED),
+}
+"""Mounts that are not read-only, with what they must be. In those that are not promised only root can write."""
+_FILES: Final = frozenset({"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"})
+"""The daemon's own files, which it always binds."""
+_KERNEL: Final = frozenset({"proc", "sysfs", "tmpfs", "cgroup", "cgroup2"})
+_SIZE = re.compile(r"(?:^|,)size=(\d+[kmg]?)(?:,|$)")
+_CHARACTER = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line: where, what of its file system, how it is mounted here, and the file system's own options."""
+
+    place: str
+    part: str
+    flags: frozenset[str]
+    kind: str
+    options: str
+
+    @property
+    def read_only(self) -> bool:
+        """Here, whatever the file system allows elsewhere."""
+        return "ro" in self.flags
+
+    @property
+    def text(self) -> str:
+        """As facts write it."""
+        size = _SIZE.search(self.options)
+        flags = ",".join(sorted(self.flags & {"ro", *_CLOSED}))
+        return " ".join(filter(None, (self.kind, flags, f"size={size[1]}" if size else "")))
+
+
+def parse(mountinfo: str) -> list[Mount]:
+    """Every mount, in order."""
+    found = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(" "), after.split(" ", 2)
+        place, part = (_CHARACTER.sub(lambda hit: chr(int(hit[1], 8)), fields[at]) for at in (4, 3))
+        found.append(Mount(place, part, frozenset(fields[5].split(",")), kind, options))
+    return found
+
+
+def facts(mountinfo: str) -> dict[str, str]:
+    """Name and value of each fact. Two mounts at one place count as unexpected: only one of them would be looked at."""
+    found = parse(mountinfo)
+    last = {mount.place: mount for mount in found}
+    unexpected = sum(not _is_expected(mount) for mount in found) + len(found) - len(last)
+    return {
+        "mounts.root": "ro" if "/" in last and last["/"].read_only else "rw",
+        **{f"mounts.{place}": last[place].text if place in last else "" for place in PROMISED},
+        "mounts.kernel_settings": "ro"
+        if all(_is_read_only(last, place) for place in ("/proc/sys", "/sys"))
+        else "rw",
+        "mounts.unexpected": str(unexpected),
+    }
+
+
+def is_promised(value: str) -> bool:
+    """Whether a promised place is what was promised."""
+    return re.fullmatch(r"tmpfs nodev,noexec,nosuid size=\d+[kmg]?", value) is not None
+
+
+def _is_read_only(last: Mapping[str, Mount], place: str) -> bool:
+    return place in last and last[place].read_only
+
+
+def _is_expected(mount: Mount) -> bool:
+    if mount.place == "/" or mount.place in _FILES:
+        return mount.read_only
+    in_kernel = mount.place.startswith(("/proc/", "/sys/")) or mount.place == "/sys"
+    if mount.read_only:
+        return in_kernel and mount.kind in _KERNEL
+    kind, flags = _WRITABLE.get(mount.place, ("", _CLOSED))
+    if mount.kind == kind and mount.part == "/":
+        return flags <= mount.flags
+    # How a runtime hides a file of the kernel's: /dev/null in its place.
+    return in_kernel and mount.kind == "tmpfs" and mount.part == "/null" and "nosuid" in mount.flags

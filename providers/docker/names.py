@@ -1,0 +1,190 @@
+"""The names of containers that this process made and that may still exist; only they are ever removed by name.
+
+A table is a directory with one empty file for each name, locked as long as its process lives. A name is written before its
+container is made and taken out after it is surely gone. A table whose process is dead is taken over by the next one that opens
+the same state directory for the same daemon; of two that live, neither touches the other's.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+PREFIX: Final = "plimsoll-"
+EVERY_S: Final = 60.0
+MAKING_S: Final = 120.0
+"""So long after it was asked for, a container of that name may still come to be: the daemon finishes what it has begun."""
+_NAME: Final = re.compile(re.escape(PREFIX) + r"[0-9a-f]{32}")
+_TABLE: Final = re.compile(r"[0-9a-f]{32}")
+_LOCK_S: Final = 5.0
+_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+Remove = Callable[[str], Coroutine[Any, Any, bool]]
+"""Remove the container of that name; whether it was there. Raises when it is not surely gone."""
+
+
+class StateRefused(Exception):
+    """The state directory is not one that only this user can write."""
+
+
+class Names:
+    """One process's table for one daemon. Use as a context manager. Synchronous: each step is one call on a directory."""
+
+    def __init__(self, state_dir: str, host: str) -> None:
+        """`host` is the daemon's address: names mean nothing to another one."""
+        self._home = Path(state_dir) / f"docker-{hashlib.sha256(host.encode()).hexdigest()[:16]}"
+        self._lock = -1
+        self._place = self._home / secrets.token_hex(16)
+        self._alive: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Lock a table of our own; take over what dead processes left. Raises StateRefused, OSError."""
+        _private(self._home.parent)
+        _private(self._home)
+        with _held(self._home):  # no table is seen before it is locked
+            self._place.mkdir(0o700)
+            self._lock = _locked(self._place)
+            for other in self._home.iterdir():
+                if _TABLE.fullmatch(other.name) and other != self._place:
+                    self._take_over(other)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go. A table that still has names stays, for the next process."""
+        with contextlib.suppress(OSError), _held(self._home):
+            self._place.rmdir()
+        os.close(self._lock)
+
+    def new(self) -> str:
+        """A name for a container, written down. Raises OSError when it cannot be."""
+        name = PREFIX + secrets.token_hex(16)
+        os.close(os.open(self._place / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        self._alive.add(name)
+        return name
+
+    def made(self, name: str) -> None:
+        """Its container was made: once that is gone, no other will come to be."""
+        os.utime(self._place / name, (0, 0))
+
+    def forget(self, name: str) -> None:
+        """Its container is surely gone."""
+        self._alive.discard(name)
+        (self._place / name).unlink(missing_ok=True)
+
+    def abandon(self, name: str) -> None:
+        """Nobody here looks after its container any more: whoever sweeps removes it."""
+        self._alive.discard(name)
+
+    def strays(self) -> list[str]:
+        """Every name in the table whose container nobody here looks after."""
+        names = (entry.name for entry in self._place.iterdir())
+        return sorted(name for name in names if _NAME.fullmatch(name) and name not in self._alive)
+
+    def settled(self, name: str) -> bool:
+        """Whether a container of that name can no longer come to be when there is none now."""
+        with contextlib.suppress(FileNotFoundError):
+            return time.time() - (self._place / name).stat().st_mtime > MAKING_S
+        return True
+
+    def _take_over(self, other: Path) -> None:
+        with contextlib.suppress(OSError):  # another process took it, or its process lives
+            lock = _locked(other)
+            try:
+                for entry in other.iterdir():
+                    entry.rename(self._place / entry.name)
+                other.rmdir()
+            finally:
+                os.close(lock)
+
+
+class Reaper:
+    """Removes what nobody looks after: at once, then every minute; what cannot be removed is tried again, slower and slower."""
+
+    def __init__(self, names: Names, remove: Remove) -> None:
+        """Nothing runs yet."""
+        self._names = names
+        self._remove = remove
+        self.wanted = asyncio.Event()
+        """Set it to have a look soon."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            self.wanted.clear()
+            failures = 0 if await self.sweep() else failures + 1
+            pause = _PAUSES[min(failures, len(_PAUSES)) - 1] if failures else EVERY_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self.wanted.wait()
+
+    async def sweep(self) -> bool:
+        """One round; false when something could not be removed."""
+        try:
+            strays = self._names.strays()
+        except OSError as failure:
+            _say(type(failure).__name__)
+            return False
+        done = [await self._try(name) for name in strays]
+        return all(done)
+
+    async def _try(self, name: str) -> bool:
+        try:
+            if await self._remove(name) or self._names.settled(name):
+                self._names.forget(name)
+        except Exception as failure:  # noqa: BLE001  # one that fails never keeps the others from being removed
+            _say(str(getattr(failure, "code", type(failure).__name__)))
+            return False
+        return True
+
+
+def _say(code: str) -> None:
+    sys.stderr.write(json.dumps({"event": "container-not-removed", "code": code}) + "\n")
+
+
+def _private(directory: Path) -> None:
+    """Make it, or check that it is ours alone."""
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(0o700)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise StateRefused
+
+
+def _locked(directory: Path) -> int:
+    """A descriptor that holds the lock. Raises BlockingIOError when another process does, or OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """The lock over all tables, held for a moment. Raises OSError when it is not to be had within five seconds."""
+    deadline = time.monotonic() + _LOCK_S
+    descriptor = -1
+    while descriptor < 0:
+        try:
+            descriptor = _locked(directory)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        os.close(descriptor)

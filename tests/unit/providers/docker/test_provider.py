@@ -1,0 +1,132 @@
+"""What the docker provider says before there is a daemon, and what becomes of runs that never got a container."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from plimsoll.contract.requests import Kind, Module, Python
+from plimsoll.contract.tiers import Tier
+from providers.docker.container import Container
+from providers.docker.pool import Pool, Unproven
+from providers.docker.provider import WALL_CHANGED, DockerProvider
+from providers.seam import NotStarted, Order, ProviderFault, Step
+from tests.support.sandboxes import FakeSandbox, order
+
+RUN = "1" * 32
+
+
+def provider(place: Path, **more: Any) -> DockerProvider:
+    settings = {
+        "provider": "docker",
+        "state_dir": str(place / "state"),
+        "docker_host": f"unix://{place}/none",
+    }
+    return DockerProvider.from_settings(settings | more)
+
+
+@dataclass
+class FakePool:
+    """Gives a container when it is told to."""
+
+    may_give: asyncio.Event = field(default_factory=asyncio.Event)
+    container: Container = field(default_factory=lambda: object.__new__(Container))
+    back: list[Container] = field(default_factory=list)
+
+    async def take(self, _language: str | None) -> Container:
+        await self.may_give.wait()
+        return self.container
+
+    def give_back(self, container: Container) -> None:
+        self.back.append(container)
+
+
+async def first(one: DockerProvider, what: Order) -> Step:
+    async with contextlib.aclosing(one.run(what)) as steps:  # type: ignore[type-var]  # a generator, seen as an iterator
+        async for step in steps:
+            return step
+    raise AssertionError("no step")
+
+
+async def test_the_kinds_are_known_before_anything_is_there(tmp_path: Path) -> None:
+    one = provider(tmp_path)
+    assert set(one.environments) == {Kind.JAVASCRIPT, Kind.PYTHON, Kind.PROJECT}
+    assert one.policy.startswith("seccomp:sha256:")
+    with pytest.raises(NotStarted):
+        await first(one, order(Python("code")))
+    await one.close()
+
+
+async def test_without_a_daemon_it_serves_nothing_and_says_so_at_every_look(tmp_path: Path) -> None:
+    one = provider(tmp_path)
+    await one.open(lambda _: None)
+    for _ in range(2):
+        found = await one.collect()
+        assert (found.tier, found.faults) == (Tier.NONE, ("daemon_unreachable",))
+    await one.close()
+
+
+async def test_a_state_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    one = provider(tmp_path)
+    with pytest.raises(ProviderFault, match="state_refused"):
+        await one.open(lambda _: None)
+    await one.close()
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_run_that_is_cancelled_while_it_waits_never_starts(tmp_path: Path, at_once: object) -> None:
+    """Also when its container comes at the very moment."""
+    one, pool = provider(tmp_path), FakePool()
+    one._pool = cast("Pool", pool)
+    running = asyncio.create_task(first(one, order(Python("code"))))
+    await asyncio.sleep(0.01)
+    if at_once:
+        pool.may_give.set()
+        await asyncio.sleep(0)
+    one.cancel(RUN)
+    with pytest.raises(NotStarted):
+        await running
+    assert pool.back == ([pool.container] if at_once else [])
+    assert not one._runs
+    assert not one._cancelled
+
+
+async def test_what_it_does_not_run_is_not_started(tmp_path: Path) -> None:
+    one = provider(tmp_path)
+    one._pool = cast("Pool", FakePool())
+    with pytest.raises(NotStarted):
+        await first(one, order(Module("m")))
+
+
+@dataclass
+class FakeWall:
+    alive: bool
+    unchanged: bool
+
+    def same(self) -> bool:
+        return self.unchanged
+
+
+@pytest.mark.parametrize(("alive", "unchanged"), [(True, True), (False, True), (False, False)])
+def test_a_container_that_died_is_no_changed_wall(alive: object, unchanged: object) -> None:
+    box = cast("Container", FakeSandbox())
+    vars(box)["sight"] = FakeWall(bool(alive), bool(unchanged))
+    assert DockerProvider._recheck(box) is bool(unchanged)
+
+
+async def test_a_wall_that_changed_is_told_before_the_end_of_the_run(tmp_path: Path) -> None:
+    told: list[str] = []
+    one = provider(tmp_path)
+    await one.open(told.append)
+    box = cast("Container", FakeSandbox())
+    vars(box)["sight"] = FakeWall(alive=True, unchanged=False)
+    with pytest.raises(Unproven):
+        DockerProvider._recheck(box)
+    one._look_back(box)
+    assert told == [WALL_CHANGED]
+    await one.close()
