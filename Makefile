@@ -28,8 +28,8 @@ setup-dev: $(DEV) $(CACHE) ## the same with the tools for tests and checks
 demo: $(CACHE) ## run the smallest example: a service of its own, one program, the wall it had
 	@$(BIN)/python examples/minimal.py
 
-serve: $(CACHE) ## start the service on this machine with the wasm provider
-	@exec env SANDBOX_PROVIDER=wasm $(BIN)/plimsolld
+serve: $(CACHE) ## start the service on this machine (SANDBOX_PROVIDER names its walls; wasm when unset)
+	@exec env SANDBOX_PROVIDER=$${SANDBOX_PROVIDER:-wasm} $(BIN)/plimsolld
 
 test: $(DEV) $(CACHE) $(JUDGE) ## run all tests; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

@@ -26,9 +26,9 @@ _DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The call may go. With `first` the others wait for its end."""
+    """The call may go. With `first`, the number of its election, the others wait for its end."""
 
-    first: bool = False
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class Circuit:
 
     __slots__ = (
         "_down_until",
+        "_elections",
+        "_first",
         "_first_since",
         "_has_probe",
         "_last_probe",
@@ -62,6 +64,8 @@ class Circuit:
         self._throttled_until = -math.inf
         self._down_until = -math.inf
         self._recovering = False
+        self._elections = 0
+        self._first = 0
         self._first_since = -math.inf
         self._last_probe = -math.inf
         self._probing = False
@@ -76,10 +80,11 @@ class Circuit:
             return Go()
         if now < self._first_since + LATE_S:
             return Shed(1)
-        self._first_since = now
-        return Go(first=True)
+        self._elections += 1
+        self._first, self._first_since = self._elections, now
+        return Go(first=self._first)
 
-    def answered(self, now: float, status: int, retry_after_s: float | None, *, first: bool = False) -> None:
+    def answered(self, now: float, status: int, retry_after_s: float | None, *, first: int = 0) -> None:
         """A call that went has an answer."""
         if status not in {TOO_MANY, UNAVAILABLE}:
             self.ended(first=first)
@@ -90,13 +95,13 @@ class Circuit:
         else:
             self._down_until = max(self._down_until, now + wait)
         self._recovering = True
-        self._first_since = -math.inf
+        self._first, self._first_since = 0, -math.inf
 
-    def ended(self, *, first: bool) -> None:
-        """A call that went has its end, and the API did not ask to be left alone."""
-        if first:
+    def ended(self, *, first: int) -> None:
+        """A call that went has its end, and the API did not ask to be left alone. Of the first ones only the latest counts."""
+        if first and first == self._first:
             self._recovering = False
-            self._first_since = -math.inf
+            self._first, self._first_since = 0, -math.inf
 
     def probed(self, *, healthy: bool) -> None:
         """An elected look has its end."""

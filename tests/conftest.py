@@ -1,4 +1,4 @@
-"""What every test may lean on: components that can be absent.
+"""What every test may lean on: components that can be absent, and one docker daemon that is made when a test first asks.
 
 A test that needs one says so, with the marker `@pytest.mark.component("wasm")` where this file can tell
 whether it is there, or with a call `require("guest-build", available=…, why="…")` where only the test can. An
@@ -11,12 +11,13 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support import docker
+from tests.support.docker import Daemon, available, build_image, daemon, runsc_available
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,8 +58,8 @@ COMPONENTS: dict[str, Callable[[], Answer] | None] = {
     "openapi-client": lambda: _module("openapi_python_client"),
     "seccomp": _seccomp,
     "published-client": _published_client,
-    "docker": docker.available,
-    "runsc": docker.runsc_available,
+    "docker": available,
+    "runsc": runsc_available,
 }
 """Every component by name, with the function that looks for it (None: the test itself can tell)."""
 
@@ -116,3 +117,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(
             f"ERROR PLIMSOLL_REQUIRE names {name}, and no test asked for it", red=True
         )
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[Daemon]:
+    """One docker daemon for all tests that ask, in a directory with a short name: a Unix socket's path has little room."""
+    with tempfile.TemporaryDirectory(prefix="pd-") as place, daemon(Path(place)) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def image(docker: Daemon) -> str:
+    """The content id of the sandbox image in it."""
+    return build_image(docker)

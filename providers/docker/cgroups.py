@@ -5,6 +5,7 @@ its cgroup drivers.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,11 @@ _UNLIMITED_V1: Final = 1 << 62
 _MICRO: Final = 1_000_000
 _MEMORY_V1: Final[tuple[str, ...]] = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 _MEMORY_V2: Final[tuple[str, ...]] = ("memory.max", "memory.swap.max")
+_SOCKETS_V1: Final = "memory.kmem.tcp.limit_in_bytes"
+_IN_SOCKETS_V1: Final = "memory.kmem.tcp.usage_in_bytes"
+_SOCKET_BYTES: Final = 32 << 20
+"""Beyond that a socket gets no more than the least that the kernel gives each, which counts too."""
+COUNTED: Final = "counted"
 _CPU_V1: Final[tuple[str, ...]] = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 _TAKEN_BACK: Final = ("inactive_file", "active_file", "slab_reclaimable")
 """What the kernel frees when a group needs memory; version 1 does not tell the last."""
@@ -66,6 +72,19 @@ class Groups:
         name = "memory.events" if "memory" in self.second else "memory.oom_control"
         return _table(self.folders["memory"] / name).get("oom_kill", 0)
 
+    def count_sockets(self) -> str:
+        """See to it that what waits in the container's sockets is counted; COUNTED or `uncounted`.
+
+        Version 1 counts it only once there is a limit for it, which no daemon sets any more: until then a container may fill
+        the memory that all TCP of the machine shares. Version 2 counts it as memory like any other.
+        """
+        if "memory" not in self.second:
+            with suppress(OSError):
+                (self.folders["memory"] / _SOCKETS_V1).write_text(str(_SOCKET_BYTES))
+                return COUNTED
+            return "uncounted"
+        return COUNTED
+
     def held(self) -> int:
         """Bytes in use, less the file pages that the kernel takes back when it needs them. Raises OSError, ValueError."""
         memory = self.folders["memory"]
@@ -75,7 +94,15 @@ class Groups:
             usage, prefix = "memory.usage_in_bytes", "total_"
         stat = _table(memory / "memory.stat")
         back = sum(stat.get(prefix + name, 0) for name in _TAKEN_BACK)
-        return max(0, int((memory / usage).read_text()) - back)
+        return max(0, int((memory / usage).read_text()) + self._in_sockets() - back)
+
+    def _in_sockets(self) -> int:
+        """What `count_sockets` has counted; nothing where it is part of the rest, or not counted at all."""
+        with suppress(FileNotFoundError):
+            return (
+                0 if "memory" in self.second else int((self.folders["memory"] / _IN_SOCKETS_V1).read_text())
+            )
+        return 0
 
     def processes(self) -> list[int]:
         """Every process in the container, as this machine numbers them. Raises OSError."""

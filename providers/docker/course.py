@@ -53,9 +53,6 @@ class Sandbox(Protocol):
     def id(self) -> str: ...
 
     @property
-    def start_ms(self) -> int: ...
-
-    @property
     def talk(self) -> Talk: ...
 
     @property
@@ -71,9 +68,13 @@ class Sandbox(Protocol):
 class Course:
     """The one run of a container. `steps` is iterated once; `stop` may be called at any time."""
 
-    def __init__(self, sandbox: Sandbox, order: Order, *, gvisor: bool) -> None:
-        """Nothing is sent yet. `gvisor`: no kill in it spares the guest. Raises TypeError for what containers do not run."""
+    def __init__(self, sandbox: Sandbox, order: Order, *, gvisor: bool, start_ms: int = 0) -> None:
+        """Nothing is sent yet. `gvisor`: no kill in it spares the guest. `start_ms`: how long the run waited for the sandbox.
+
+        Raises TypeError for what containers do not run.
+        """
         self._gvisor = gvisor
+        self._start_ms = start_ms
         self._sandbox = sandbox
         self._order = order
         self._payload = ending.runnable(order.payload)
@@ -96,7 +97,7 @@ class Course:
         """`Begun`, then what the run says, then one `Finish` or `Break`."""
         deadline = self._loop.time() + self._order.timeout_ms / 1000
         self._oom_before = self._oom_kills()
-        yield Begun(f"docker-container:{self._sandbox.id}", self._sandbox.start_ms)
+        yield Begun(f"docker-container:{self._sandbox.id}", self._start_ms)
         timer = self._loop.call_at(deadline, self._deadline)
         self._writer = asyncio.create_task(self._write())
         watcher = asyncio.create_task(self._starve())

@@ -77,6 +77,7 @@ _AGENT: Final = " ".join([str(identity.AGENT)] * 4)
 _CAPABILITIES: Final = f"{identity.KILL_SETGID_SETUID:x}"
 CONTAINER: Final = (
     *_BOTH,
+    _is("cgroup.socket_memory", cgroups.COUNTED, "cgroup_socket_memory"),
     _is("sandbox.executable", "image", "runsc_unknown"),
     _is("sandbox.uids", _AGENT, "sandbox_user"),
     _is("sandbox.gids", _AGENT, "sandbox_user"),

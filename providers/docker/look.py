@@ -2,8 +2,8 @@
 
     Faulty     a required fact is missing; `codes` says which
 
-The image is chosen once, by its name; from then on only its content id counts, so that a tag may move. What a container of it
-is seen to be decides how others are made: the runtime's name decides nothing that can be seen.
+The image is chosen by its name until one of that name has held; from then on only its content id counts, so that a tag may
+move. What a container of it is seen to be decides how others are made: the runtime's name decides nothing that can be seen.
 """
 
 import asyncio
@@ -63,7 +63,10 @@ class Looker:
         self._names = names
         self._tried: dict[str, str] = {}
         self._turn = 0
+        self._held = False
+        """Whether any look found everything as it must be."""
         self._reading: asyncio.Task[str] | None = None
+        self._reading_of = ""
 
     async def __aenter__(self) -> Self:
         """Nothing runs between looks but the reading of an image."""
@@ -77,6 +80,16 @@ class Looker:
 
     async def look(self) -> Findings:
         """Everything there is to be seen. Raises Faulty, DaemonError, NotMade."""
+        found = Findings(Tier.NONE)
+        try:
+            found = await self._look()
+        finally:
+            self._held = self._held or found.tier is not Tier.NONE
+            if not self._held:
+                self.base = None  # whoever mends the image need not start the service again
+        return found
+
+    async def _look(self) -> Findings:
         await self._see_daemon()
         base = await self._see_image()
         for gvisor in (base.gvisor, not base.gvisor):
@@ -123,9 +136,15 @@ class Looker:
             raise Faulty("image_missing") if error.code == "unknown" else error from None
 
     async def _software(self, image_id: str, found: Mapping[str, Any]) -> str:
-        """Computed once for an image. Reading all of it may take longer than a look, and then the next one waits on."""
+        """Computed once for an image; empty when it does not add up, and then no software rule is met.
+
+        Reading all of it may take longer than a look, and then the next one waits on.
+        """
+        if self._reading is not None and self._reading_of != image_id:
+            self._reading.cancel()
+            self._reading = None
         if self._reading is None:
-            self._reading = asyncio.create_task(self._identity(image_id, found))
+            self._reading, self._reading_of = asyncio.create_task(self._identity(image_id, found)), image_id
         try:
             return await asyncio.shield(self._reading)
         finally:
@@ -136,9 +155,8 @@ class Looker:
         place = Path(self._settings.state_dir)
         known = await asyncio.to_thread(manifest.recall, place, image_id)
         identity = known or await manifest.manifest_of(self._daemon.export(image_id, _IMAGE_BYTES), found)
-        if not identity:
-            raise Faulty("image_manifest")
-        await asyncio.to_thread(manifest.remember, place, image_id, identity)
+        if identity:
+            await asyncio.to_thread(manifest.remember, place, image_id, identity)
         return identity
 
     # --- a container ------------------------------------------------------------------------------------------------

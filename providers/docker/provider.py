@@ -6,6 +6,7 @@ run's end. One that differs takes the tier away at once, from the runs under way
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -73,7 +74,7 @@ class DockerProvider:
     def environments(self) -> Mapping[Kind, Environment]:
         """The kinds are known before `open`; by what image, from the first look on."""
         base = self._looker.base if self._looker else None
-        identity, software = (f"oci-image:{base.image_id}", base.software) if base else (_UNKNOWN, _UNKNOWN)
+        identity, software = (f"oci-image:{base.image_id}", base.software) if base else (_UNKNOWN, "")
         return {
             kind: Environment(identity, software, TIMEOUT_CEILING_MS, languages)
             for kind, languages in _LANGUAGES.items()
@@ -176,10 +177,13 @@ class DockerProvider:
         """One program in a container that nothing ran in before, and nothing will after it."""
         if self._pool is None or order.payload.kind not in _LANGUAGES:
             raise NotStarted
+        began = time.monotonic_ns()
         gvisor = self._pooled_for is not None and self._pooled_for.gvisor
         try:
             async with self._container(self._pool, order) as container:
-                course = self._runs[order.run_id] = Course(container, order, gvisor=gvisor)
+                waited_ms = (time.monotonic_ns() - began) // 1_000_000
+                course = Course(container, order, gvisor=gvisor, start_ms=waited_ms)
+                self._runs[order.run_id] = course
                 async with aclosing(course.steps()) as steps:
                     async for step in steps:
                         if isinstance(step, Finish):

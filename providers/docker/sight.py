@@ -255,6 +255,8 @@ def _of_gvisor(
 def _of_container(found: Process, groups: Groups) -> Iterator[Observation]:
     for name, value in mounts.facts(found.text("mountinfo")).items():
         yield _fact(name, value, "/proc/<pid>/mountinfo", Tier.CONTAINER)
+    how = "the container's control group"
+    yield _fact("cgroup.socket_memory", groups.count_sockets(), how, Tier.CONTAINER)
     others = [Process(pid) for pid in groups.processes() if pid != found.pid]
     powerless = all(_is_powerless(other) for other in others)
     how = "/proc/<pid>/status of every process in the control group"

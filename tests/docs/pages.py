@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.architecture.repository import ROOT, named, short
 
 _FENCE = re.compile(
-    r"^(?P<indent>[ ]*)```(?P<language>[^\s`]*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```[ ]*$",
+    r"^(?P<indent>[ ]*)```(?P<language>[^\s`]*)(?P<word>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )
 _CELLS = re.compile(r"(?<!\\)\|")
@@ -15,12 +15,13 @@ _CELLS = re.compile(r"(?<!\\)\|")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block."""
+    """One fenced block. `word` is what stands behind its language."""
 
     page: Path
     line: int
     language: str
     text: str
+    word: str = ""
 
     @property
     def place(self) -> str:
@@ -46,7 +47,13 @@ def blocks(path: Path) -> list[Block]:
 def _block(path: Path, text: str, match: re.Match[str]) -> Block:
     indent = len(match["indent"])
     lines = [line[indent:] for line in match["text"].splitlines()]
-    return Block(path, text.count("\n", 0, match.start()) + 1, match["language"], "\n".join(lines))
+    return Block(
+        path,
+        text.count("\n", 0, match.start()) + 1,
+        match["language"],
+        "\n".join(lines),
+        match["word"].strip(),
+    )
 
 
 def table(text: str, *heads: str) -> list[tuple[str, ...]]:

@@ -11,6 +11,9 @@ A block is run unless `NOT_RUN` names it with another way of checking it, so one
 The blocks of a page share one shell. All pages share one service with the caller `reader`, whose address and token are in the
 environment; so, as for somebody who reads them all, a caller made on one page keeps its name from the others. The only change
 made to a block is the address of the service, where it shows the default one.
+
+A block with the word `containers` behind its language is run on a second service, which has all three walls, on a docker daemon
+of the tests' own. Both services are started by the commands that the pages show.
 """
 
 import json
@@ -29,10 +32,17 @@ from tests.architecture.repository import ROOT, short
 from tests.docs.pages import Block, blocks, pages
 from tests.docs.reader import Shell, exchanges, looks_like, steady
 from tests.docs.service import running_service
+from tests.support.docker import Daemon
 
 DEFAULT_URL = f"http://{Settings().address.host}:{Settings().address.port}"
 LANGUAGES = {"sh", "console", "python", "output", "json", "text"}
 RUN = {"sh", "console", "python"}
+CONTAINERS = "containers"
+SERVE = "make serve"
+SERVE_CONTAINERS = "SANDBOX_PROVIDER=docker@runsc,docker,wasm make serve"
+INSTALL = """apt-get install --no-install-recommends docker.io mmdebstrap
+deploy/install-gvisor.sh --backports --reload
+make images"""
 
 
 def targets_exist(text: str) -> None:
@@ -44,6 +54,26 @@ def targets_exist(text: str) -> None:
             ["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def starts_a_service(text: str) -> None:
+    """The fixtures below run it, for whatever else the pages show."""
+    assert text in {SERVE, SERVE_CONTAINERS}
+
+
+def changes_the_machine(text: str) -> None:
+    """It takes apt and the machine's own daemon.
+
+    CI installs the same packages; tests/integration/docker/test_install_gvisor.py runs the script without these two flags, and
+    the image for `containers` is built by what `make images` starts.
+    """
+    install, gvisor, images = text.splitlines()
+    packages = {word for word in shlex.split(install)[2:] if not word.startswith("-")}
+    assert packages <= set(re.findall(r"[\w.-]+", (ROOT / ".ci" / "run").read_text()))
+    script, *flags = shlex.split(gvisor)
+    explained = subprocess.run([ROOT / script, "--help"], capture_output=True, text=True, check=True).stdout
+    assert set(flags) <= set(re.findall(r"^  (--\w+)", explained, re.MULTILINE))
+    targets_exist(images)
 
 
 def service_would_start(text: str) -> None:
@@ -69,9 +99,10 @@ def recipe_is_there(text: str) -> None:
 
 
 NOT_RUN: dict[str, Callable[[str], None]] = {
-    "make demo\nmake test": targets_exist,
     "make demo": targets_exist,
-    "make serve": targets_exist,
+    SERVE: starts_a_service,
+    SERVE_CONTAINERS: starts_a_service,
+    INSTALL: changes_the_machine,
     "pip install ./clients/python": paths_are_projects,
     "SANDBOX_PROVIDER=wasm PLIMSOLL_ADDR=127.0.0.1:8746 \\\n"
     "    PLIMSOLL_DATA_DIR=/var/lib/plimsoll PLIMSOLL_CACHE_DIR=/var/cache/plimsoll plimsolld": service_would_start,
@@ -80,30 +111,69 @@ NOT_RUN: dict[str, Callable[[str], None]] = {
 """Blocks that a test cannot run as they are, by their text, each with what is checked instead."""
 
 
-def runnable(path: Path) -> bool:
-    return any(block.language in RUN and block.text not in NOT_RUN for block in blocks(path))
+def shown(path: Path, word: str = "") -> list[tuple[Block, Block | None]]:
+    """The blocks of a page that are run where `word` says, each with the one after it."""
+    found = blocks(path)
+    return [
+        (block, after)
+        for block, after in zip_longest(found, found[1:])
+        if block.language in RUN and block.text not in NOT_RUN and block.word == word
+    ]
 
 
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What a reader's terminal has in its environment while the service runs."""
-    with running_service(tmp_path_factory.mktemp("service")) as environment:
+    with running_service(tmp_path_factory.mktemp("service"), SERVE) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def walled(docker: Daemon, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The same with every wall. Only the daemon and its image are the tests' own."""
+    where = {"SANDBOX_DOCKER_HOST": f"unix://{docker.socket}", "SANDBOX_DOCKER_IMAGE": image}
+    with running_service(tmp_path_factory.mktemp("walled"), SERVE_CONTAINERS, **where) as environment:
         yield environment
 
 
 @pytest.mark.component("wasm")
-@pytest.mark.parametrize("path", [path for path in pages() if runnable(path)], ids=short)
+@pytest.mark.parametrize("path", [path for path in pages() if shown(path)], ids=short)
 def test_what_a_page_shows_works(path: Path, terminal: dict[str, str], tmp_path: Path) -> None:
+    _read(shown(path), terminal, tmp_path)
+
+
+@pytest.mark.component("docker")
+@pytest.mark.component("runsc")
+@pytest.mark.component("wasm")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("path", [path for path in pages() if shown(path, CONTAINERS)], ids=short)
+def test_what_a_page_shows_of_containers_works(path: Path, walled: dict[str, str], tmp_path: Path) -> None:
+    _read(shown(path, CONTAINERS), walled, tmp_path)
+
+
+def test_the_walk_from_process_to_kernel_changes_no_command() -> None:
+    """What is typed for the floor `kernel` is refused on the first service, and runs on the second."""
+    page = ROOT / "docs" / "getting-started.md"
+    before, after = (
+        {command: output for block, _ in shown(page, word) for command, output in exchanges(block.text)}
+        for word in ("", CONTAINERS)
+    )
+    same = {command for command in before.keys() & after.keys() if "--floor kernel" in command}
+    assert same
+    for command in same:
+        assert before[command].startswith("nothing ran (isolation)")
+        assert "ran isolation=kernel provider=docker@runsc" in after[command]
+
+
+def _read(them: list[tuple[Block, Block | None]], environment: dict[str, str], folder: Path) -> None:
     assert shutil.which("curl"), "the examples of the documentation need curl"
-    shell = Shell(terminal, tmp_path)
-    for block, after in zip_longest(shown := blocks(path), shown[1:]):
-        _run(shell, block, after, terminal["PLIMSOLL_URL"])
+    shell = Shell(environment, folder)
+    for block, after in them:
+        _run(shell, block, after, environment["PLIMSOLL_URL"])
 
 
 def _run(shell: Shell, block: Block, after: Block | None, url: str) -> None:
     text = block.text.replace(DEFAULT_URL, url)
-    if block.text in NOT_RUN:
-        return
     if block.language == "console":
         _converse(shell, block, text)
     elif block.language in {"sh", "python"}:
@@ -135,6 +205,7 @@ def test_every_block_says_how_it_is_checked(path: Path) -> None:
         assert block.language in LANGUAGES, (
             f"{block.place}: {block.language!r} is none of {sorted(LANGUAGES)}"
         )
+        assert block.word in {"", CONTAINERS}, f"{block.place}: nobody knows the word {block.word!r}"
         if block.language == "json":
             json.loads(block.text)
 

@@ -2,8 +2,10 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from providers.docker import evidence, image, inside, runsc
 from tests.architecture.repository import ROOT
@@ -65,7 +67,66 @@ class TestGvisor:
         assert sorted(shown) == sorted(allowed)
 
 
+class Fitting(str):
+    """A value that equals every other, so that whoever compares goes on to the next fact."""
+
+    __slots__ = ()
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    @override
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+class Noted(dict[str, str]):
+    """Facts that are all there and all fitting, and which of them were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return True
+
+    @override
+    def __getitem__(self, name: str) -> str:
+        self.names.add(name)
+        return Fitting("0")
+
+    @override
+    def get(self, name: str, default: Any = None) -> str:
+        return self[name]
+
+
+def facts_of(need: evidence.Need) -> set[str]:
+    """Those that it looks at, apart from what was asked for."""
+    noted = Noted()
+    need.fits(noted)
+    return {name for name in noted.names if not name.startswith("limits.")}
+
+
 class TestTiers:
+    def test_every_fact_that_a_container_needs_stands_beside_its_fault(self) -> None:
+        rows = table(page("isolation-tiers"), "facts", "what must be seen", "else the fault")
+        shown = [(set(words(row[0])), set(words(row[2]))) for row in rows]
+        for need in evidence.CONTAINER:
+            assert facts_of(need), need.fault
+            assert [need.fault in faults for facts, faults in shown if facts_of(need) <= facts] == [True]
+        needed = set().union(*map(facts_of, evidence.CONTAINER))
+        named = set().union(*(facts for facts, _ in shown))
+        assert {name for name in named - needed if not name.startswith("smoke.")} == {"sandbox.release"}
+
+    def test_every_fact_that_gvisor_needs_is_on_its_page(self) -> None:
+        named = {
+            name for row in table(page("gvisor"), "facts", "what must be seen") for name in words(row[0])
+        }
+        assert set().union(*map(facts_of, evidence.KERNEL)) == named
+
     def test_every_fault_of_a_container_is_on_the_page(self) -> None:
         rows = table(page("isolation-tiers"), "facts", "what must be seen", "else the fault")
         shown = {fault for row in rows for fault in words(row[2])}

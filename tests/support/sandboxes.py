@@ -40,7 +40,6 @@ class FakeSandbox:
     """`on` holds what happens when the agent hears a word; `deaf`: nothing that is sent ever arrives."""
 
     id: str = "c" * 64
-    start_ms: int = 7
     deaf: bool = False
     death: FakeDeath = field(default_factory=FakeDeath)
     sight: FakeSight = field(default_factory=FakeSight)

@@ -1,10 +1,8 @@
 """Guest processes: how one is started, how all of them are ended, and what an ending is called."""
 
-import errno
 import fcntl
 import os
 import signal
-import socket
 import sys
 import termios
 import time
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from providers.docker.agent.identity import become_guest
+from providers.docker.agent.identity import become_guest, guests_files
 
 WORKSPACE = "/workspace"
 ENVIRONMENT = {
@@ -44,16 +42,21 @@ class Guest:
 
 def start(command: Sequence[str], spare: int | None = None) -> Guest:
     """Start `command` as the guest's uid in the workspace. Raises OSError when there is no process to be had."""
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            pid = os.fork()
-            if pid == 0:
-                _turn_into(command, theirs.fileno(), spare)
-        _, pipes, _, _ = socket.recv_fds(ours, 1, 2)
-    if len(pipes) != 2:  # noqa: PLR2004  # it ended before it was a guest, for want of a process or a descriptor
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    return Guest(pid, *pipes)
+    with guests_files():
+        (out, out_w), (err, err_w) = os.pipe(), os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(out)
+        os.close(err)
+        raise
+    else:
+        if pid == 0:
+            _turn_into(command, (out_w, err_w), spare)
+    finally:
+        os.close(out_w)
+        os.close(err_w)
+    return Guest(pid, out, err)
 
 
 def helper(work: Callable[[int], int]) -> tuple[int, int]:
@@ -105,40 +108,27 @@ def exit_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _turn_into(command: Sequence[str], channel: int, spare: int | None) -> None:
+def _turn_into(command: Sequence[str], outputs: tuple[int, int], spare: int | None) -> None:
     try:
-        first_to_close = _keep(channel, spare)
+        _keep(outputs, spare)
         become_guest()
-        _pipes(first_to_close - 1)
-        os.closerange(first_to_close - 1, first_to_close + 4)
         os.chdir(WORKSPACE)
         os.execve(command[0], list(command), ENVIRONMENT)  # noqa: S606  # no shell is meant
     finally:
         os._exit(_FAILED)
 
 
-def _keep(channel: int, spare: int | None) -> int:
-    """Close everything of the agent's but the spare descriptor and, after it, the channel; and set what a program expects."""
-    number = SPARE
+def _keep(outputs: tuple[int, int], spare: int | None) -> None:
+    """Close everything of the agent's but the outputs and the spare descriptor, and set what a program expects."""
+    for number, output in enumerate(outputs, 1):
+        os.dup2(output, number)
     if spare is not None:
-        os.dup2(spare, number)
-        number += 1
-    os.dup2(channel, number)
-    os.closerange(number + 1, _most_descriptors())
+        os.dup2(spare, SPARE)
+    os.closerange(SPARE if spare is None else SPARE + 1, _most_descriptors())
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     os.umask(0o022)
     os.setsid()
-    return number + 1
-
-
-def _pipes(channel: int) -> None:
-    """Output pipes made by the guest's uid, so that it can open its own /dev/stdout; their other ends go to the agent."""
-    (out, out_w), (err, err_w) = os.pipe(), os.pipe()
-    with socket.socket(fileno=channel) as agent:
-        socket.send_fds(agent, [b"."], [out, err])
-    os.dup2(out_w, 1)
-    os.dup2(err_w, 2)
 
 
 def _help(work: Callable[[int], int], write: int) -> None:

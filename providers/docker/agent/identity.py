@@ -9,6 +9,8 @@ import ctypes
 import os
 import resource
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 AGENT = 10000
 GUEST = 10001
@@ -38,6 +40,24 @@ def become_guest() -> None:
     """The agent's forked child to uid 10001 without any capability. Its descriptors must be closed before. Raises OSError."""
     _move_to(GUEST)
     _set_capabilities(0)
+
+
+@contextmanager
+def guests_files() -> Iterator[None]:
+    """What the agent makes meanwhile is a file of the guest's, so that a guest can open its own /dev/stdout again.
+
+    Only the effective ids change: nobody may do to a process more than its real one allows, and the kernel goes on to count on
+    the agent's account. A guest makes nothing for itself before it runs: what its uid has used up of the kernel's limits for
+    users, in whatever container, keeps no guest from starting.
+    """
+    os.setresgid(-1, GUEST, -1)
+    os.setresuid(-1, GUEST, -1)
+    try:
+        yield
+    finally:
+        os.setresuid(-1, AGENT, -1)
+        os.setresgid(-1, AGENT, -1)
+        _prctl(_PR_SET_DUMPABLE, 0)  # as at the start
 
 
 def _move_to(number: int) -> None:

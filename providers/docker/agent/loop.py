@@ -160,6 +160,9 @@ class Agent:
             if self._guest and pid == self._guest.pid:
                 guest, self._guest = self._guest, None
                 self._over(guest, guests.exit_code(status))
+            else:
+                # One that waited and was ended from outside: a run gets a new one, and nobody else's number is killed for it.
+                self._warm = [worker for worker in self._warm if worker.guest.pid != pid]
 
     def _over(self, guest: guests.Guest, code: int) -> None:
         if not self._project:

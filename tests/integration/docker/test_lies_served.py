@@ -180,6 +180,19 @@ class TestImages:
         finally:
             docker.docker("rmi", "lie-sandbox:now")
 
+    async def test_a_mended_image_of_the_same_name_is_taken_without_a_new_start(
+        self, tmp_path: Path, docker: Daemon, image: str, build: Build
+    ) -> None:
+        docker.docker("tag", build(AGENTS["changed"]), "lie-sandbox:mended")
+        try:
+            async with served(tmp_path, docker, "lie-sandbox:mended", "runc") as one:
+                assert (await one.look()).tier is Tier.NONE
+                docker.docker("tag", image, "lie-sandbox:mended")
+                assert (await one.look()).tier is Tier.CONTAINER
+                assert await one.run() == b"42\n"
+        finally:
+            docker.docker("rmi", "lie-sandbox:mended")
+
 
 # --- a daemon elsewhere ---------------------------------------------------------------------------------------------------
 

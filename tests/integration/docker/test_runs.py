@@ -184,7 +184,7 @@ async def test_output_comes_back_on_its_own_stream(provided: Provided, payload: 
     assert heard.why == (0, False, False, False)
     assert heard.cut == (False, False)
     assert heard.accepted.tier is heard.ended.tier is WALLS[provided.runtime]
-    assert heard.accepted.start_ms > 0
+    assert heard.accepted.start_ms < 15_000
 
 
 @pytest.mark.parametrize("code", [1, 7, 124, 130, 137, 153])

@@ -62,7 +62,7 @@ def test_a_guest_has_no_capability(start: Start) -> None:
 def test_the_agents_environment_holds_nothing(start: Start) -> None:
     """Old gVisor shows it to everybody, so it must be worth nothing."""
     said = steps(start(), "tr '\\0' '\\n' </proc/1/environ || true").decode().split()
-    assert {entry.partition("=")[0] for entry in said} <= {"PATH", "HOSTNAME", "HOME"}
+    assert {entry.partition("=")[0] for entry in said} <= {"PATH", "LANG", "HOSTNAME", "HOME"}
 
 
 def test_a_guest_inherits_only_its_three_descriptors(start: Start) -> None:

@@ -19,7 +19,7 @@ def test_a_429_is_waited_out_whatever_the_health_check_would_say() -> None:
     assert circuit.ask(10) == Shed(5)
     assert circuit.ask(12.5) == Shed(3)
     assert circuit.ask(14.999) == Shed(1)
-    assert circuit.ask(15) == Go(first=True)
+    assert circuit.ask(15) == Go(first=1)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_wait_is_what_was_asked_for_up_to_the_cap(status: int, asked: float 
     circuit.answered(100, status, asked)
     if waits:
         assert circuit.ask(100) == Shed(waits)
-    assert circuit.ask(100 + waits) == Go(first=True)
+    assert circuit.ask(100 + waits) == Go(first=1)
 
 
 def test_a_503_elects_one_call_a_second_to_look() -> None:
@@ -43,9 +43,9 @@ def test_a_503_elects_one_call_a_second_to_look() -> None:
     assert circuit.ask(0.9) == Shed(20)
     assert circuit.ask(1.0) == Probe()
     circuit.probed(healthy=True)
-    assert circuit.ask(1.1) == Go(first=True)
+    assert circuit.ask(1.1) == Go(first=1)
     assert circuit.ask(1.1) == Shed(1)
-    circuit.answered(1.2, 200, None, first=True)
+    circuit.answered(1.2, 200, None, first=1)
     assert circuit.ask(1.2) == Go()
 
 
@@ -53,7 +53,7 @@ def test_without_a_health_check_a_503_is_waited_out() -> None:
     circuit = Circuit(has_probe=False)
     circuit.answered(0, 503, 3)
     assert circuit.ask(2.9) == Shed(1)
-    assert circuit.ask(3) == Go(first=True)
+    assert circuit.ask(3) == Go(first=1)
 
 
 def test_a_healthy_look_does_not_end_a_429() -> None:
@@ -63,7 +63,7 @@ def test_a_healthy_look_does_not_end_a_429() -> None:
     circuit.answered(0, 429, 10)
     circuit.probed(healthy=True)
     assert circuit.ask(5) == Shed(5)
-    assert circuit.ask(10) == Go(first=True)
+    assert circuit.ask(10) == Go(first=1)
 
 
 def test_a_later_answer_makes_a_wait_longer_and_never_shorter() -> None:
@@ -79,20 +79,30 @@ def test_a_later_answer_makes_a_wait_longer_and_never_shorter() -> None:
 def test_after_a_wait_one_call_goes_first_and_its_end_lets_the_others_go() -> None:
     circuit = Circuit(has_probe=False)
     circuit.answered(0, 429, 1)
-    assert [circuit.ask(1) for _ in range(3)] == [Go(first=True), Shed(1), Shed(1)]
-    circuit.ended(first=False)  # an older call's end says nothing
+    assert [circuit.ask(1) for _ in range(3)] == [Go(first=1), Shed(1), Shed(1)]
+    circuit.ended(first=0)  # an older call's end says nothing
     assert circuit.ask(1.5) == Shed(1)
-    circuit.ended(first=True)
+    circuit.ended(first=1)
     assert circuit.ask(1.5) == Go()
 
 
 def test_a_first_call_that_is_turned_away_begins_another_wait() -> None:
     circuit = Circuit(has_probe=False)
     circuit.answered(0, 429, 1)
-    assert circuit.ask(1) == Go(first=True)
-    circuit.answered(1, 429, 2, first=True)
+    assert circuit.ask(1) == Go(first=1)
+    circuit.answered(1, 429, 2, first=1)
     assert circuit.ask(2) == Shed(1)
-    assert circuit.ask(3) == Go(first=True)
+    assert circuit.ask(3) == Go(first=2)
+
+
+def test_the_end_of_an_earlier_first_call_does_not_end_a_wait_that_came_after_it() -> None:
+    circuit = Circuit(has_probe=False)
+    circuit.answered(0, 429, 1)
+    assert circuit.ask(1) == Go(first=1)
+    circuit.answered(1, 429, 1)  # of a call from before the first wait
+    circuit.ended(first=1)
+    assert circuit.ask(2) == Go(first=2)
+    assert circuit.ask(2) == Shed(1)
 
 
 def test_what_never_ends_does_not_hold_the_others_for_good() -> None:
@@ -100,9 +110,9 @@ def test_what_never_ends_does_not_hold_the_others_for_good() -> None:
     circuit.answered(0, 503, LONGEST_WAIT_S)
     assert circuit.ask(0) == Probe()
     assert circuit.ask(LATE_S - 0.1) == Shed(1)
-    assert circuit.ask(LATE_S) == Go(first=True)
+    assert circuit.ask(LATE_S) == Go(first=1)
     assert circuit.ask(2 * LATE_S - 0.1) == Shed(1)
-    assert circuit.ask(2 * LATE_S) == Go(first=True)
+    assert circuit.ask(2 * LATE_S) == Go(first=2)
 
 
 @pytest.mark.parametrize(

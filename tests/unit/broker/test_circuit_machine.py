@@ -22,6 +22,7 @@ class Calls(RuleBasedStateMachine):
         self.throttled_until = -math.inf
         self.down_until = -math.inf
         self.turned_away = False
+        self.first = 0
 
     @rule(seconds=st.sampled_from([0.0, 0.3, 0.7, 1.0, 5.0, 31.0]))
     def wait(self, seconds: float) -> None:
@@ -34,9 +35,9 @@ class Calls(RuleBasedStateMachine):
             case Go(first):
                 assert self.now >= self.throttled_until
                 assert self.now >= self.down_until
-                assert first == self.turned_away
+                assert bool(first) == self.turned_away
                 if first:
-                    self.last_first = self.now
+                    self.first, self.last_first = first, self.now
                 self.flying.append(verdict)
             case Probe():
                 assert self.throttled_until <= self.now < self.down_until
@@ -61,17 +62,21 @@ class Calls(RuleBasedStateMachine):
         elif status == 503:
             self.down_until = max(self.down_until, until)
         if status in {429, 503}:
-            self.turned_away = True
-        elif went.first:
-            self.turned_away = False
+            self.turned_away, self.first = True, 0
+        else:
+            self.ends(went)
 
     @precondition(lambda self: self.flying)
     @rule()
     def break_off(self) -> None:
         went = self.flying.pop()
         self.circuit.ended(first=went.first)
-        if went.first:
-            self.turned_away = False
+        self.ends(went)
+
+    def ends(self, went: Go) -> None:
+        """Only the latest of the first ones opens the way: an earlier one says nothing about a wait that came after it."""
+        if went.first and went.first == self.first:
+            self.turned_away, self.first = False, 0
 
     @precondition(lambda self: self.looks)
     @rule(healthy=st.booleans())

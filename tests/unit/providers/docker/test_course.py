@@ -26,7 +26,7 @@ def project(count: int = 3, artifacts: tuple[str, ...] = ()) -> Project:
 
 
 def course_of(box: FakeSandbox, what: Order, *, gvisor: bool = False) -> Course:
-    return Course(box, what, gvisor=gvisor)
+    return Course(box, what, gvisor=gvisor, start_ms=7)
 
 
 def without_durations(seen: list[Step]) -> list[Step]:

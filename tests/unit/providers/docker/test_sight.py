@@ -30,6 +30,8 @@ def first(tmp_path: Path) -> cgroups.Mounts:
         "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
         "memory/memory.usage_in_bytes": "1000000\n",
         "memory/memory.stat": "cache 9\ntotal_rss 500000\ntotal_inactive_file 100000\ntotal_active_file 200000\n",
+        "memory/memory.kmem.tcp.limit_in_bytes": "9223372036854771712\n",
+        "memory/memory.kmem.tcp.usage_in_bytes": "20000\n",
         "memory/cgroup.procs": "17\n18\n",
         "pids/pids.max": "128\n",
         "cpu/cpu.cfs_quota_us": "150000\n",
@@ -70,14 +72,26 @@ class TestControlGroups:
     def test_version_1(self, first: cgroups.Mounts) -> None:
         found = cgroups.find(FIRST + "\n0::/\n", ID, first)
         assert found.limits() == LIMITED
-        assert (found.oom_kills(), found.held(), found.processes()) == (3, 700_000, [17, 18])
+        assert (found.oom_kills(), found.held(), found.processes()) == (3, 720_000, [17, 18])
         assert len(found.limit_files) == 5
         assert all(Path(path).is_file() for path in found.limit_files)
+
+    def test_socket_memory_is_counted_by_version_1_once_it_has_a_limit(self, first: cgroups.Mounts) -> None:
+        found = cgroups.find(FIRST, ID, first)
+        assert found.count_sockets() == "counted"
+        limit = found.folders["memory"] / "memory.kmem.tcp.limit_in_bytes"
+        assert int(limit.read_text()) == 32 << 20
+        limit.unlink()
+        limit.mkdir()
+        assert found.count_sockets() == "uncounted"
+        (found.folders["memory"] / "memory.kmem.tcp.usage_in_bytes").unlink()
+        assert found.held() == 700_000
 
     def test_version_2(self, second: cgroups.Mounts) -> None:
         found = cgroups.find(SECOND, ID, second)
         assert found.limits() == LIMITED
         assert (found.oom_kills(), found.held(), found.processes()) == (2, 650_000, [17])
+        assert found.count_sockets() == "counted"
         assert len(found.limit_files) == 4
         assert all(Path(path).is_file() for path in found.limit_files)
 

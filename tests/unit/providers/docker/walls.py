@@ -83,6 +83,7 @@ _COMMON = {
 CONTAINER = {
     **_LIMITS,
     **_COMMON,
+    "cgroup.socket_memory": "counted",
     "sandbox.executable": "image",
     "sandbox.release": "",
     "sandbox.uids": "10000 10000 10000 10000",

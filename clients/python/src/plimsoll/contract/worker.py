@@ -136,7 +136,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The worker took the run: its deadline starts now. `start_ms` is what making the sandbox cost."""
+    """The worker took the run: its deadline starts now. `start_ms` is how long it waited for its sandbox."""
 
     instance: str
     tier: Tier
