@@ -1,5 +1,7 @@
 """The command line. `plimsoll run FILE|-`, `project DIR`, `wait ID`, `cancel ID`, `describe`; what they do is in `acts`.
 
+`specgen FILE` asks no service: what it does and its own exit status are in `specs`. Of the others:
+
 The guest's output goes to stdout and stderr, one summary line to stderr. Exit status:
 
     the program's own     it ran (its low 8 bits; `--json` has the number itself)
@@ -24,7 +26,7 @@ from typing import Any, NoReturn
 from typing_extensions import override
 
 import plimsoll
-from plimsoll.cli import acts, projects, show, terminal, trees
+from plimsoll.cli import acts, projects, show, specs, terminal, trees
 from plimsoll.client import Client, errors
 
 USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, NO_ANSWER, INTERRUPTED = 64, 66, 69, 70, 71, 130
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # By its name alone: its value may be a secret that was never meant to be an argument.
         parser.error(f"unknown argument {unknown[0].partition('=')[0]}")
     try:
-        return _with_client(asked)
+        return asked.alone(asked) if asked.command == "specgen" else _with_client(asked)
     except trees.Unreadable as error:
         return _fail(asked, NO_INPUT, {"detail": str(error), "ran": False})
     except trees.Unwritable as error:
@@ -121,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     cancel.set_defaults(act=acts.cancel)
     describe = commands.add_parser("describe", help="what the service serves, and behind which wall")
     describe.set_defaults(act=acts.describe)
+    specs.add(commands)
     for command in (project, wait):
         command.add_argument("-o", "--output", metavar="DIR", help="write the artifacts below this folder")
         command.add_argument("--force", action="store_true", help="replace files that are there already")
