@@ -26,10 +26,12 @@ from plimsoll.specgen import (
     read,
     write,
 )
+from plimsoll.specgen.model import Effect
 
 INCOMPLETE, USAGE, BAD_DOCUMENT, NO_INPUT = 1, 64, 65, 66
 SHOWN = 100
 """Findings on stderr; the report has all of them."""
+_ORDER: tuple[Effect, ...] = ("left out", "wider", "partial", "note")
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -118,6 +120,7 @@ def _write(asked: argparse.Namespace, reading: Reading, outputs: Outputs) -> Non
         sys.stdout.write(show.to_json({**_findings(reading), "files": outputs.files()}))
     elif not asked.output:
         sys.stdout.write(outputs.grant)
+    sys.stdout.flush()
 
 
 def _report(reading: Reading) -> str:
@@ -133,12 +136,13 @@ def _shape(each: Finding) -> dict[str, str]:
 
 
 def _tell(reading: Reading) -> None:
-    for each in reading.findings[:SHOWN]:
+    for each in sorted(reading.findings, key=lambda each: _ORDER.index(each.effect))[:SHOWN]:
         acts.say(f"{each.effect}: {each.pointer}: {each.detail} ({each.rule})")
     if len(reading.findings) > SHOWN:
         acts.say(f"and {len(reading.findings) - SHOWN} more, which --report has")
     counted = Counter(each.effect for each in reading.findings)
-    words = (
-        ", ".join(f"{number} {effect}" for effect, number in sorted(counted.items())) or "nothing left out"
+    words = ", ".join(f"{effect}: {counted[effect]}" for effect in _ORDER if counted[effect])
+    api = reading.api
+    acts.say(
+        f"specgen: functions: {len(api.operations)}, routes: {len(api.allow)}, {words or 'nothing left out'}"
     )
-    acts.say(f"specgen: {len(reading.api.operations)} functions, {len(reading.api.allow)} routes; {words}")

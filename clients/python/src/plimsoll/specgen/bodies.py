@@ -110,8 +110,9 @@ def _answer(response: Node, status: str, note: Note) -> str:
     except Inexpressible as reason:
         note(Finding("partial", reason.pointer, reason.rule, f"{reason.detail}; the answer is not described"))
         return ""
+    succeeds = status.startswith("2") or status == "default"
     for word in ("headers", "links"):
-        if node.members().get(word):
+        if succeeds and node.members().get(word):
             note(Finding("note", node.pointer, "answer", f"{word} of an answer are not described"))
     content = node.get("content")
     if content is None or not content.members():
@@ -128,7 +129,6 @@ def _answer(response: Node, status: str, note: Note) -> str:
         )
         return ""
     written, _, form = chosen
-    succeeds = status.startswith("2") or status == "default"
     if not succeeds:
         return ""
     return "string" if form is Form.TEXT else shape(content.child(written).get("schema"))

@@ -41,10 +41,17 @@ class Listed:
 
 
 class Findings(list[Finding]):
-    """Findings up to a bound."""
+    """Findings up to a bound, each once: what many operations share is told of once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: set[Finding] = set()
 
     def note(self, finding: Finding) -> None:
         """Add one. Raises SpecFault where there are too many for anybody to read."""
+        if finding in self._known:
+            return
+        self._known.add(finding)
         if len(self) >= FINDINGS:
             raise SpecFault(
                 finding.pointer, f"there are over {FINDINGS} findings: choose operations with --only"

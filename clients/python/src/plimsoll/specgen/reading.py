@@ -27,7 +27,7 @@ def read(document: Any, *, server: Server | None = None, only: Sequence[str] = (
     findings = Findings()
     for unknown in unknown_members(root, _KNOWN):
         findings.note(unknown)
-    info = root.get("info") or root.fault("must have info")
+    title, version = _title(root)
     found = server or servers.read(root, findings)
     everything = operations.listed(root, findings)
     made = operations.read(operations.chosen(everything, only), found.base, findings)
@@ -36,8 +36,12 @@ def read(document: Any, *, server: Server | None = None, only: Sequence[str] = (
     _note_security(root, findings)
     if not made:
         raise SpecFault("#/paths", _nothing(findings))
-    api = Api(prose(info.text("title"), _TITLE), prose(info.text("version", ""), _TITLE), found.origin, made)
-    return Reading(api, tuple(findings))
+    return Reading(Api(title, version, found.origin, made), tuple(findings))
+
+
+def _title(root: Node) -> tuple[str, str]:
+    info = root.get("info") or root.fault("must have info")
+    return prose(info.text("title"), _TITLE), prose(info.text("version", ""), _TITLE)
 
 
 def _nothing(findings: Findings) -> str:
