@@ -119,8 +119,8 @@ class Container:
         self._attached = await self._daemon.attach(self.id)
         await self._daemon.start(self.id)
         await self._be_ready()
-        state = (await self._daemon.inspect(self.id)).get("State") or {}
-        self._see(state.get("Pid"))
+        state = (await self._daemon.inspect(self.id)).get("State")
+        self._see(state.get("Pid") if isinstance(state, dict) else None)
 
     async def _be_ready(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -10,13 +10,16 @@ import asyncio
 import contextlib
 import json
 import re
+import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Self
 
 import aiodocker
 import aiohttp
-from aiodocker.stream import Stream
+from aiodocker.stream import Message, Stream
+from aiohttp.http import HttpProcessingError
+from typing_extensions import override
 
 from providers.docker.events import Death, Deaths
 from providers.docker.recipe import LABEL
@@ -33,6 +36,10 @@ _ID: Final = re.compile(r"[0-9a-f]{64}")
 _NOT_CONNECTED: Final = 900
 _CODES: Final = {404: "unknown", 409: "conflict", _NOT_CONNECTED: "unreachable"}
 _LINE: Final = 1 << 18
+_ANSWER: Final = 4 << 20
+"""Bytes of an answer that is taken whole."""
+_OF_A_PIECE: Final = 128
+"""Bytes that keeping a piece of a stream takes beside its own."""
 
 
 class DaemonError(Exception):
@@ -73,8 +80,10 @@ class Daemon:
             connector, url = aiohttp.TCPConnector(limit=0), self._host
         else:
             connector, url = aiohttp.UnixConnector(path, limit=0), "unix://localhost"
-        self._connector = connector
-        self._client = aiodocker.Docker(url=url, connector=connector)
+        self._session = aiohttp.ClientSession(
+            connector=connector, response_class=_Answer, timeout=aiohttp.ClientTimeout()
+        )
+        self._client = aiodocker.Docker(url=url, session=self._session)
         self._listener = asyncio.create_task(self._listen())
         return self
 
@@ -84,7 +93,7 @@ class Daemon:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
         await self._docker.close()
-        await self._connector.close()
+        await self._session.close()
 
     @property
     def _docker(self) -> aiodocker.Docker:
@@ -97,17 +106,17 @@ class Daemon:
     async def version(self) -> dict[str, Any]:
         """GET /version."""
         async with _within(CALL_S):
-            return await self._docker.version()
+            return _object(await self._docker.version())
 
     async def info(self) -> dict[str, Any]:
         """GET /info."""
         async with _within(CALL_S):
-            return dict(await self._docker.system.info())
+            return _object(await self._docker.system.info())
 
     async def image(self, name: str) -> dict[str, Any]:
         """What the daemon says of an image."""
         async with _within(CALL_S):
-            return await self._docker.images.inspect(name)
+            return _object(await self._docker.images.inspect(name))
 
     async def export(self, image_id: str, most_bytes: int) -> AsyncIterator[bytes]:
         """A tar of that image, in pieces; DaemonError `too_large` instead of more than `most_bytes`."""
@@ -120,17 +129,23 @@ class Daemon:
         """Its id. After `unreachable` and `timeout` it may exist, or come to."""
         async with _within(START_S):
             made = await self._docker.containers.create(body, name=name)
-        if not _ID.fullmatch(made.id):
-            raise DaemonError("nonsense")
-        return made.id
+            if not _ID.fullmatch(made.id):
+                raise ValueError("no id")
+            return made.id
 
     async def attach(self, container: str) -> "Attached":
         """Its three streams, before it is started: then nothing it says is lost."""
         handle = self._docker.containers.container(container)
         stream = handle.attach(stdin=True, stdout=True, stderr=True)
-        async with _within(CALL_S):
-            await stream.__aenter__()
-        return Attached(stream)
+        try:
+            async with _within(CALL_S):
+                await stream.__aenter__()
+            return Attached(stream)
+        except BaseException:
+            if stream._resp is not None:  # noqa: SLF001  # the library leaves a stream open that came to nothing
+                stream._resp.close()  # noqa: SLF001  # as above
+                stream._closed = True  # noqa: SLF001  # as above
+            raise
 
     async def start(self, container: str) -> None:
         """Return when its first process was started."""
@@ -140,7 +155,7 @@ class Daemon:
     async def inspect(self, container: str) -> dict[str, Any]:
         """What the daemon says of a container, by id or name."""
         async with _within(CALL_S):
-            return await self._docker.containers.container(container).show()
+            return _object(await self._docker.containers.container(container).show())
 
     async def archive(self, container: str, path: str, most_bytes: int) -> bytes:
         """A tar of `path` in its image and writable layer; DaemonError `too_large` instead of more than `most_bytes`."""
@@ -238,6 +253,13 @@ class Attached:
             raise StreamCut
         self._transport: asyncio.Transport = response.connection.transport
         self._aborted = False
+        protocol, queue = response.connection.protocol, stream._queue  # noqa: SLF001  # as above
+        if protocol is None or queue is None:
+            raise StreamCut
+        # The library's own parser keeps a whole frame, however long; it may have the beginning of one already.
+        pieces, parser = _Pieces(queue), protocol._payload_parser  # noqa: SLF001  # as above
+        pieces.feed_data(bytes(getattr(parser, "_buf", b"")))
+        protocol.set_parser(pieces, queue)
 
     async def read(self) -> tuple[int, bytes] | None:
         """(1 for stdout or 2 for stderr, bytes), or None at the end, however it came."""
@@ -264,6 +286,79 @@ class Attached:
         self._transport.abort()
         with contextlib.suppress(AssertionError):  # its connection is gone already
             await self._stream.close()
+
+
+class _Pieces:
+    """The daemon's frames (a stream's number and a length before each) as pieces, passed on as they come."""
+
+    _HEAD: Final = struct.Struct(">BxxxL")
+
+    def __init__(self, queue: Any) -> None:
+        """`queue` stops the reading when too much waits in it."""
+        self._queue = queue
+        self._head = bytearray()
+        self._stream = self._left = 0
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take what came."""
+        view = memoryview(data)
+        while view:
+            view = view[self._take_content(view) if self._left else self._take_head(view) :]
+        return False, b""
+
+    def _take_content(self, view: memoryview) -> int:
+        piece = bytes(view[: self._left])
+        self._left -= len(piece)
+        self._queue.feed_data(Message(self._stream, piece), len(piece) + _OF_A_PIECE)
+        return len(piece)
+
+    def _take_head(self, view: memoryview) -> int:
+        part = view[: self._HEAD.size - len(self._head)]
+        self._head += part
+        if len(self._head) == self._HEAD.size:
+            self._stream, self._left = self._HEAD.unpack(self._head)
+            self._head.clear()
+        return len(part)
+
+    def feed_eof(self) -> None:
+        """The stream is over."""
+        self._queue.feed_eof()
+
+    def set_exception(self, exc: BaseException, *_: object) -> None:
+        """It is broken."""
+        self._queue.set_exception(exc)
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer that is read whole only up to a bound, by the library too."""
+
+    @override
+    async def read(self) -> bytes:
+        """Raises ValueError when there is more."""
+        if self._body is None:
+            try:
+                self._body = await self._bounded()
+            except BaseException:
+                self.close()
+                raise
+            if self.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                self.release()
+        return self._body
+
+    async def _bounded(self) -> bytes:
+        content = bytearray()
+        while part := await self.content.readany():
+            content += part
+            if len(content) > _ANSWER:
+                raise ValueError("too large")
+        return bytes(content)
+
+
+def _object(said: Any) -> dict[str, Any]:
+    """Raises TypeError when it is none."""
+    if not isinstance(said, dict):
+        raise TypeError("no object")
+    return said
 
 
 def _nothing() -> None:
@@ -293,5 +388,7 @@ async def _translated() -> AsyncIterator[None]:
         raise _error_of(error.status) from None
     except (aiohttp.ClientError, OSError):
         raise DaemonError("unreachable") from None
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+    except HttpProcessingError:  # a line that is too long, and other things that are no HTTP
+        raise DaemonError("nonsense") from None
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError):
         raise DaemonError("nonsense") from None

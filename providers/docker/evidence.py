@@ -23,6 +23,7 @@ from providers.seam import Findings, Observation
 HELD: Final = "held"
 SMOKE: Final = ("inside", "deadline", "sleeper", "memory", "flood", "processes")
 """The limits that are broken for real at every start (smoke.py)."""
+_MOST_NANO: Final = 1 << 63
 UNSEEN: Final = "local_proof"
 """The fact that there is none; its value is the code of `sight.Unseen`."""
 GVISOR_UNPROVEN: Final = "gvisor_unproven"
@@ -270,7 +271,7 @@ def _security(options: Any) -> dict[str, str]:
 def _equal_json(one: str, other: str) -> bool:
     try:
         return bool(json.loads(one) == json.loads(other))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -279,7 +280,7 @@ def _none_of(host: Mapping[str, Any], *names: str) -> str:
 
 
 def _cpus(nano: Any) -> str:
-    return cgroups.cpus_text(nano / 1_000_000_000) if isinstance(nano, int) else ""
+    return cgroups.cpus_text(nano / 1_000_000_000) if isinstance(nano, int) and abs(nano) < _MOST_NANO else ""
 
 
 def _hexadecimal(text: str) -> int:

@@ -187,7 +187,10 @@ class Talk:
         return self._on_result(header)
 
     def _on_ready(self, warm: list[Any]) -> Ready:
-        languages = {Kind.PYTHON.value, Kind.JAVASCRIPT.value}
+        languages = (
+            Kind.PYTHON.value,
+            Kind.JAVASCRIPT.value,
+        )  # no set: what is looked for may not be hashable
         _need(len(warm) <= len(languages) and all(name in languages for name in warm), "unknown_language")
         self.ready = True
         return Ready(tuple(warm))

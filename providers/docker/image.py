@@ -29,6 +29,8 @@ _ENVIRONMENT: Final[Mapping[str, re.Pattern[str]]] = {
 """Names an image may set, and to what. Any other could change what a program is before its first line (LD_PRELOAD, PYTHONPATH,
 NODE_OPTIONS, BASH_ENV, …), and there is no end to such names."""
 _ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64": "amd64", "aarch64": "arm64"}
+_MOST_LABELS: Final = 16 << 10
+"""Characters of all labels."""
 _MOST_FILES: Final = 256
 _MOST_BYTES: Final = 4 << 20
 _TOP: Final = "plimsoll"
@@ -62,9 +64,10 @@ def _faults(inspected: Mapping[str, Any], architecture: str) -> Iterator[str]:
 
 
 def _label_faults(labels: Any) -> Iterator[str]:
-    """Our own labels tell a container that is ours; an image must not say that."""
+    """Our own labels tell a container that is ours; an image must not say that. The daemon repeats all with every event."""
     names = labels if isinstance(labels, Mapping) else ["?"]
-    if labels is not names or any(_is_ours(name) for name in names):
+    long = labels is names and sum(len(str(name)) + len(str(labels[name])) for name in names) > _MOST_LABELS
+    if labels is not names or long or any(_is_ours(name) for name in names):
         yield "image_label"
 
 

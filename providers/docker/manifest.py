@@ -47,7 +47,7 @@ async def manifest_of(export: AsyncIterator[bytes], image: Mapping[str, Any]) ->
                 waiting.clear()
         await asyncio.to_thread(contents.feed, bytes(waiting))
         return _identity(contents, image)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
@@ -143,6 +143,8 @@ class Contents:
         field = header[124:136]
         # Sizes beyond eight digits of base 8 are written in base 256, marked by the first bit.
         size = int.from_bytes(field[1:], "big") if field[0] & 0x80 else int(field.strip(b" \0") or b"0", 8)
+        if size < 0:
+            raise ValueError("no tar")
         padded = -(-size // _BLOCK) * _BLOCK
         if header[156:157] in _REGULAR:
             self._skip = padded - size
