@@ -66,10 +66,21 @@ def test_a_call_has_its_path_its_query_and_its_headers(everywhere: Any) -> None:
     assert all((each["status"], each["body"], each["json"]) == (200, "[1]", [1]) for each in seen.ends)
 
 
+@pytest.mark.parametrize("key", ["__proto__", "constructor", "toString", "filter[a]", "1"])
+def test_a_query_key_may_be_what_objects_have_already(key: str, everywhere: Any) -> None:
+    (operation,) = read(whole := one(parameters=[parameter(key)])).api.operations
+    seen = everywhere(whole, [(operation.name, {operation.parameters[0].name: "v"}), (operation.name, {})])
+    with_it = call("get", "/v1/employees", query={key: "v"})
+    assert [each["calls"] for each in seen.ends] == [[with_it], [call("get", "/v1/employees")]]
+
+
 def test_a_json_body_is_the_same_bytes_in_every_language(everywhere: Any) -> None:
     whole = one(verb="put", requestBody={"content": {"application/json": {"schema": {}}}})
     bodies: list[Any] = [
-        {"b": 1, "a": [1.0, -0.0, 1e21, 1e16, 1e-7, 0.1, 5e-324, 123456.789, -2.5e-6, 2**53 - 1]},
+        {
+            "b": 1,
+            "a": [1.0, -0.0, 1e21, 1e20, 1.5e20, 1e16, 1e-7, 0.1, 5e-324, 123456.789, -2.5e-6, 2**53 - 1],
+        },
         {"10": 0, "9": 0, "\uffff": 0, "\U0001f600": 0, "__proto__": {"x": 1}, "constructor": None},
         '\u2028\x00\x7f"\\\n\U0001f600',
         None,
@@ -79,7 +90,7 @@ def test_a_json_body_is_the_same_bytes_in_every_language(everywhere: Any) -> Non
     seen = everywhere(whole, [("put_v1_employees", {"body": each}) for each in bodies])
     sent = [each["calls"][0]["body"] for each in seen.ends]
     assert sent == [
-        '{"a":[1,0,1e+21,10000000000000000,1e-7,0.1,5e-324,123456.789,-0.0000025,9007199254740991],"b":1}',
+        '{"a":[1,0,1e+21,100000000000000000000,150000000000000000000,10000000000000000,1e-7,0.1,5e-324,123456.789,-0.0000025,9007199254740991],"b":1}',
         '{"10":0,"9":0,"__proto__":{"x":1},"constructor":null,"\U0001f600":0,"\uffff":0}',
         '"\u2028\\u0000\x7f\\"\\\\\\n\U0001f600"',
         "null",
