@@ -10,6 +10,8 @@ DEV := $(VENV)/.dev-installed
 CACHE := $(VENV)/.cache-filled
 # The judge of the compatible wire API, in an environment with nothing of ours.
 JUDGE := .venv-published/.installed
+# What sandboxes are compared with, likewise.
+OTHER := .venv-llm-sandbox/.installed
 PROJECTS := pyproject.toml clients/python/pyproject.toml
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
@@ -43,14 +45,15 @@ check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, 
 	$(BIN)/python -m pytest -q tests/architecture
 	@$(BIN)/python tests/tools/advisories.py
 
-bench: $(DEV) $(CACHE) ## measure: start-up, latency, throughput, against native QuickJS
+bench: $(DEV) $(CACHE) ## measure: start-up, latency, throughput, against native QuickJS, docker run and others
+	-@$(MAKE) -s $(OTHER)
 	$(BIN)/python tests/bench
 
 images: ## build the sandbox image, with a registry or without, and list what is in it (IMAGES_FLAGS=--help explains)
 	@deploy/images/build.sh $(IMAGES_FLAGS)
 
-soak: $(DEV) ## random runs under random faults, long (SOAK_SECONDS=300 on each database; SOAK_SEED=N to choose alike)
-	SOAK_SECONDS=$${SOAK_SECONDS:-300} $(BIN)/python -m pytest -q -s tests/soak
+soak: $(DEV) ## runs under faults (SOAK_SECONDS=300 on each database; SOAK_SEED=N to choose alike), and in containers (SOAK_RUNS=2000)
+	SOAK_SECONDS=$${SOAK_SECONDS:-300} SOAK_RUNS=$${SOAK_RUNS:-2000} $(BIN)/python -m pytest -q -s tests/soak
 
 lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer versions)
 	$(COMPILE) $(PROJECTS) requirements/server.in -o requirements/server.lock
@@ -58,6 +61,7 @@ lock: $(DEV) ## rewrite requirements/*.lock (LOCK_FLAGS=--upgrade takes newer ve
 	$(COMPILE) $(PROJECTS) requirements/server.in requirements/dev.in -c requirements/server.lock -o requirements/dev.lock
 	$(COMPILE) --no-annotate --no-header requirements/guest.in -o requirements/guest.lock
 	$(COMPILE) requirements/published-client.in -o requirements/published-client.lock
+	$(COMPILE) requirements/llm-sandbox.in -o requirements/llm-sandbox.lock
 
 openapi: $(DEV) ## rewrite openapi.json from the routes
 	$(BIN)/python tests/tools/openapi.py
@@ -66,7 +70,7 @@ guest: $(DEV) ## rebuild the wasm guest from hash-pinned inputs and compare its 
 	$(BIN)/python providers/wasm/guest/build.py --check
 
 clean: ## remove .venv and everything that tools left behind
-	rm -rf $(VENV) $(dir $(JUDGE)) build dist clients/python/build clients/python/dist
+	rm -rf $(VENV) $(dir $(JUDGE)) $(dir $(OTHER)) build dist clients/python/build clients/python/dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find app providers broker migrations clients tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -78,12 +82,14 @@ $(DEV): $(SERVER) requirements/dev.lock
 	@$(INSTALL) requirements/dev.lock
 	@touch $@
 
-$(JUDGE): $(DEV) requirements/published-client.lock
-	@echo Installing requirements/published-client.lock into $(@D)
+$(JUDGE): requirements/published-client.lock
+$(OTHER): requirements/llm-sandbox.lock
+$(JUDGE) $(OTHER): $(DEV)
+	@echo Installing $(filter %.lock,$^) into $(@D)
 	@rm -rf $(@D)
 	@$(BIN)/python -m venv --without-pip $(@D)
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --python $(@D)/bin/python install --quiet \
-		--require-hashes --no-deps --only-binary :all: -r requirements/published-client.lock
+		--require-hashes --no-deps --only-binary :all: -r $(filter %.lock,$^)
 	@touch $@
 
 # The guest is compiled once, here, so that the first run does not pay for it.

@@ -21,6 +21,7 @@ SOURCES = {
     "client": (CLIENT, FOLDER / "client.in"),
     "guest": (FOLDER / "guest.in",),
     "published-client": (FOLDER / "published-client.in",),
+    "llm-sandbox": (FOLDER / "llm-sandbox.in",),
     "dev": (SERVER, CLIENT, FOLDER / "server.in", FOLDER / "dev.in"),
 }
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")

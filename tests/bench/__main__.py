@@ -38,7 +38,7 @@ QUICK = Effort(vm_rounds=30, http_rounds=8, limits=10, slices=1, slice_s=0.5, st
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few samples: about a quarter of the time")
+    parser.add_argument("--quick", action="store_true", help="few samples: about a third of the time")
     parser.add_argument("--page", action="store_true", help="also write the numbers into docs/performance.md")
     options = parser.parse_args(arguments)
     OUT.parent.mkdir(exist_ok=True)
@@ -49,6 +49,8 @@ def main(arguments: list[str]) -> int:
         # First of all, because it forks: nothing is imported or started yet that runners must not have.
         provider = WasmProvider.from_settings(settings.provider_frame("wasm"))
         report = asyncio.run(measure(provider, settings, Path(folder), quick=options.quick))
+        _containers(report, Path(folder) / "docker", quick=options.quick)
+    report.figures.sort(key=lambda each: each.number)
     report.write(OUT)
     print("\n\n".join(each.text() for each in report.figures))
     if options.page:
@@ -90,8 +92,13 @@ async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, q
         seconds=2 * effort.slice_s,
         streams=effort.streams,
     )
-    report.figures.sort(key=lambda each: each.number)
     return report
+
+
+def _containers(report: Report, folder: Path, *, quick: bool) -> None:
+    from tests.bench import docker_figures  # noqa: PLC0415  # as above
+
+    docker_figures.figures(report, folder, quick=quick)
 
 
 if __name__ == "__main__":

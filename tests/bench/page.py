@@ -53,7 +53,8 @@ def _rows(figure: dict[str, Any]) -> list[str]:
     values = [
         f"| {each['name']} | | {_with_unit(each)} | | |" for each in figure["values"] if each["met"] is None
     ]
-    return [f"| **{figure['number']}. {figure['title']}** | | | | |", *lines, *values]
+    notes = [f"| {each} | | | | |" for each in figure["notes"]]
+    return [f"| **{figure['number']}. {figure['title']}** | | | | |", *lines, *values, *notes]
 
 
 def _with_unit(value: dict[str, Any]) -> str:

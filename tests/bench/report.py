@@ -58,6 +58,12 @@ class Figure:
     title: str
     lines: list[Line] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """How it was measured where that is not the usual way, or why it was not."""
+
+    def note(self, text: str) -> None:
+        """Add a sentence."""
+        self.notes.append(text)
 
     def line(self, name: str, series: Series, unit: str = "ms") -> None:
         """Add a series."""
@@ -85,7 +91,7 @@ class Figure:
             for each in self.lines
         ]
         rows += [f"   {_named(each):<52}{each.value:>10.3f}{_verdict(each)}" for each in self.values]
-        return "\n".join(rows)
+        return "\n".join([*rows, *(f"   {each}" for each in self.notes)])
 
 
 def _named(value: Value) -> str:

@@ -1,0 +1,191 @@
+"""Everything that could grow with runs in containers, counted from outside: a service and its providers, the daemon, the host.
+
+What grows by an amount for each run is compared, before and after, within a tolerance. What belongs to a container that is
+gone (control groups, processes, a name in the table) has no tolerance.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from providers.docker.names import MAKING_S, PREFIX
+from providers.docker.recipe import GUEST
+from tests.support.births import Births
+from tests.support.docker import Daemon
+from tests.support.runs import children
+from tests.support.service import Running
+
+Counts = dict[str, float]
+_CGROUPS: Final = "/sys/fs/cgroup"
+_PAGE_MIB: Final = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+TOLERANCE: Final[Mapping[str, float]] = {
+    # Kept connections: each caller's to the service, each background task's to the daemon. They are closed after some seconds.
+    "descriptors": 8,
+    # Pools of threads make one when all are busy at the same moment, which may happen late, and keep it.
+    "threads": 8,
+    # The allocator keeps what it had at the worst moment: eight runs with both outputs at their caps, in some copies.
+    "MiB": 12,
+    # One for each container that waits and for what it was made of: as many before as after.
+    "mounts": 0,
+    "containers": 0,
+    # The interpreter that waits in each of four containers may just be starting.
+    "guest processes": 4,
+}
+"""By the last word or words of a count's name."""
+
+
+@dataclass
+class Machine:
+    """A daemon, all the containers that it had since, and perhaps a service with its data."""
+
+    docker: Daemon
+    births: Births
+    data: Path | None = None
+    running: Running | None = None
+    forgotten: frozenset[str] = frozenset()
+    """Containers that the daemon does not know any more: see `forget`."""
+
+    def counts(self) -> Counts:
+        """Everything that may come and go."""
+        found = self._of_daemon()
+        if self.running is not None:
+            api = self.running.process.pid
+            found |= _of_process("API", api)
+            for number, provider in enumerate(children(api)):
+                found |= _of_process(f"provider {number}", provider)
+        return found
+
+    def left(self) -> list[str]:
+        """What belongs to containers that are gone, and names of which there is no container."""
+        listed = {each["Id"]: each["Names"][0] for each in self.docker.call("GET", "/containers/json?all=1")}
+        dead = self.births.ids - listed.keys() - self.forgotten
+        found = [f"control group {each}" for each in _groups(dead)]
+        found += [f"process {each}" for each in _processes(dead)]
+        places = [path for path in self._names() if f"/{path.name}" not in listed.values()]
+        return found + [f"name {each.name}" for each in places]
+
+    def forget(self) -> None:
+        """The daemon has ended. What it was starting just then it forgets, and nobody but the machine's owner can end it.
+
+        A container that was made and auto-removes is dropped by the daemon when that is back. If its start was under way,
+        containerd has a shim by then, perhaps with the runtime's own processes that wait for its start. No program of an
+        image has begun in it, none ever will, and no request of the daemon's interface reaches it.
+        """
+        lives = self.births.times.items()
+        self.forgotten |= {each for each, times in lives if not times.keys() & {"start", "destroy"}}
+
+    def clear(self) -> None:
+        """End what was forgotten, as the machine's owner would."""
+        for each in _processes(self.forgotten):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(each.split()[0]), signal.SIGKILL)
+        end = time.monotonic() + 30
+        while groups := _groups(self.forgotten):
+            assert time.monotonic() < end, groups
+            for group in reversed(groups):
+                with contextlib.suppress(OSError):  # its last process is on its way out
+                    Path(group).rmdir()
+            time.sleep(0.1)
+
+    def settled(self, holds: Callable[[], bool] = lambda: True, seconds: float = 150) -> Counts:
+        """Wait until nothing of dead containers is left and `holds`; the counts then."""
+        end = time.monotonic() + seconds
+        while (left := self.left()) or not holds():
+            assert time.monotonic() < end, left or "it did not come to rest"
+            time.sleep(0.1)
+        return self.counts()
+
+    def assert_flat(self, before: Counts, holds: Callable[[], bool], seconds: float = 60) -> Counts:
+        """Wait until no count exceeds what it was by more than its tolerance; the counts then."""
+        end = time.monotonic() + seconds
+        while grown := _grown(before, now := self.settled(holds)):
+            assert time.monotonic() < end, f"grown (before, now): {grown}"
+            time.sleep(0.5)
+        return now
+
+    def _names(self) -> list[Path]:
+        """In the service's table. One that was never made may come to be for a while after a daemon was killed."""
+        found = (
+            [] if self.data is None else [each for each in self.data.rglob(f"{PREFIX}*") if each.is_file()]
+        )
+        if not self.forgotten:
+            return found
+        return [each for each in found if time.time() - each.stat().st_mtime > MAKING_S]
+
+    def _of_daemon(self) -> Counts:
+        listed = self.docker.call("GET", "/containers/json?all=1")
+        own = [child for child in children(self.docker.pid) if _name(child) == "containerd"]
+        mounts = Path(f"/proc/{self.docker.pid}/mountinfo").read_text().splitlines()
+        found: Counts = {
+            "containers": len(listed),
+            "mounts": sum(
+                Path(line.split(" ")[4]).is_relative_to(self.docker.place.resolve()) for line in mounts
+            ),
+            "guest processes": len(_processes({each["Id"] for each in listed}, uid=GUEST)),
+        }
+        for name, pid in (("dockerd", self.docker.pid), *(("containerd", each) for each in own)):
+            found |= {
+                key: value for key, value in _of_process(name, pid).items() if not key.endswith("MiB")
+            }  # Go gives memory back when it likes
+        return found
+
+
+def _grown(before: Counts, now: Counts) -> dict[str, tuple[float, float]]:
+    return {
+        name: (before[name], value)
+        for name, value in now.items()
+        if value - before.get(name, 0) > _tolerance(name)
+    }
+
+
+def _tolerance(name: str) -> float:
+    return next(value for end, value in TOLERANCE.items() if name.endswith(end))
+
+
+def _of_process(name: str, pid: int) -> Counts:
+    place = Path(f"/proc/{pid}")
+    return {
+        f"{name} descriptors": sum(1 for _ in (place / "fd").iterdir()),
+        f"{name} threads": sum(1 for _ in (place / "task").iterdir()),
+        f"{name} MiB": int((place / "statm").read_text().split()[1]) * _PAGE_MIB,
+    }
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _groups(ids: Iterable[str]) -> list[str]:
+    """Control groups of these containers, in every hierarchy."""
+    names = {each for one in ids for each in (one, f"docker-{one}.scope")}
+    return [
+        os.path.join(place, each)  # noqa: PTH118  # thousands of them, and a path object costs more than the look
+        for place, folders, _ in os.walk(_CGROUPS)
+        for each in folders
+        if each in names
+    ]
+
+
+def _processes(ids: Iterable[str], uid: int | None = None) -> list[str]:
+    """Processes in control groups of these containers, or started for one of them; perhaps only those of one user."""
+    wanted = frozenset(ids)
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit() and wanted:
+            try:
+                told = (place / "cgroup").read_text() + (place / "cmdline").read_text(errors="replace")
+                owner = place.stat().st_uid
+            except OSError:  # it has ended
+                continue
+            if any(each in told for each in wanted) and uid in {None, owner}:
+                found.append(f"{place.name} {_name(int(place.name))}")
+    return found
