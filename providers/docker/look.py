@@ -115,9 +115,13 @@ class Looker:
     # --- the daemon and the image -----------------------------------------------------------------------------------
 
     async def _see_daemon(self) -> None:
-        runtimes = (await self._daemon.info()).get("Runtimes")
+        said = await self._daemon.info()
+        runtimes, options = said.get("Runtimes"), said.get("SecurityOptions")
         if not isinstance(runtimes, Mapping) or self._settings.runtime not in runtimes:
             raise Faulty("runtime_missing")
+        # Its containers' users are others to this machine than those that are looked for, so nothing could be proven.
+        if isinstance(options, list) and "name=userns" in options:
+            raise Faulty("daemon_userns_remap")
 
     async def _see_image(self) -> Base:
         architecture = str((await self._daemon.version()).get("Arch", ""))

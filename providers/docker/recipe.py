@@ -64,6 +64,7 @@ def _host(settings: DockerSettings, *, gvisor: bool) -> dict[str, Any]:
     return {
         "Runtime": settings.runtime,
         "AutoRemove": True,
+        "Init": False,  # whatever the daemon does by default: the agent is the first process
         "Privileged": False,
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],

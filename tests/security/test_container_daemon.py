@@ -16,7 +16,9 @@ from providers.docker import daemon as module
 from providers.docker import evidence, image, manifest
 from providers.docker.container import Container, Unsighted
 from providers.docker.daemon import Attached, Daemon, DaemonError, StreamCut
+from providers.docker.look import Faulty, Looker
 from providers.docker.names import Names
+from providers.docker.recipe import recipe
 from providers.docker.settings import DockerSettings
 from providers.docker.sight import Limits
 from tests.support.fake_docker import FakeDaemon
@@ -288,6 +290,27 @@ def test_the_daemons_word_on_limits_may_be_nonsense(host: dict[str, Any]) -> Non
     assert evidence.judge_container(seen, runtime="runc").faults
 
 
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["name=seccomp,profile=default", "name=userns"], "daemon_userns_remap"),
+        (None, "image_missing"),
+        ("x", "image_missing"),
+    ],
+)
+async def test_a_daemon_with_users_of_its_own_is_told_apart(options: Any, fault: str, tmp_path: Path) -> None:
+    """With userns-remap containers are other users than those that are looked for: that is said, and is no riddle."""
+    async with lying(tmp_path) as (liar, daemon):
+        liar.replies["/info"] = [says({"Runtimes": {"runc": {}}, "SecurityOptions": options})]
+        liar.replies["/images/"] = [says({"message": "no such image"}, "404 Not Found")]
+        settings = DockerSettings(provider="docker", state_dir=str(tmp_path))
+        with Names(str(tmp_path), "unix:///x") as names:
+            async with Looker(daemon, settings, names) as looker:
+                with pytest.raises(Faulty) as caught:
+                    await looker.look()
+        assert caught.value.codes == (fault,)
+
+
 def test_an_image_whose_labels_no_event_could_carry_is_refused() -> None:
     """Every event of its containers repeats them: one line too long, and no death would be heard any more."""
     found = {
@@ -312,3 +335,26 @@ async def test_an_export_with_a_negative_size_is_refused(size: bytes) -> None:
     with pytest.raises(ValueError, match="no tar"):
         manifest.Contents(f"sha256:{ID}").feed(bytes(header))
     assert await manifest.manifest_of(export(), {"Id": f"sha256:{ID}"}) == ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Init",
+        "Runtime",
+        "SecurityOpt",
+        "NetworkMode",
+        "IpcMode",
+        "ShmSize",
+        "LogConfig",
+        "ReadonlyRootfs",
+        "OomScoreAdj",
+    ],
+)
+@pytest.mark.parametrize("gvisor", [False, True])
+def test_nothing_is_left_to_a_daemons_defaults(name: str, gvisor: bool, tmp_path: Path) -> None:  # noqa: FBT001  # a parameter of the test
+    """A daemon may be told to add an init, to log, or to use another runtime, profile or size, wherever nothing is said."""
+    host = recipe(
+        DockerSettings(provider="docker", state_dir=str(tmp_path)), "sha256:x", None, gvisor=gvisor
+    )["HostConfig"]
+    assert host.get(name) is not None

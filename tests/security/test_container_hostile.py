@@ -840,7 +840,7 @@ def test_files_of_every_name(wall: Wall) -> None:
 
 
 def test_a_shell_that_bombs(wall: Wall) -> None:
-    """gVisor itself may die of it: then nobody knows how far it came, and that is what is said."""
+    """A gVisor may die of it: then nobody knows how far it came, and that is what is said."""
     try:
         run = wall.client.run_project({}, [":(){ :|:& };:; sleep 60"], timeout=3)
     except errors.MayHaveRun:
