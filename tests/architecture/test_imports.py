@@ -13,8 +13,8 @@ SERVICE = [
     path for path in named(".py") if path.relative_to(ROOT).parts[0] in {"app", "providers", "migrations"}
 ]
 BROKER = [path for path in named(".py") if path.is_relative_to(ROOT / "broker")]
-SEES = {"plimsoll.contract", "providers", *sys.stdlib_module_names}
-"""What every provider may import: the contract, its own package, the standard library."""
+SEES = {"plimsoll.contract", "providers", "typing_extensions", *sys.stdlib_module_names}
+"""What every provider may import: the contract, its own package, the standard library and what later versions of it have."""
 ENGINES = {"docker": {"aiodocker", "aiohttp"}, "wasm": {"wasmtime"}}
 """What else: whatever its wall's engine is spoken to with."""
 

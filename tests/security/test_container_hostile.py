@@ -260,7 +260,7 @@ for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/pro
              "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cgroup.procs",
              "/sys/fs/cgroup/memory/cgroup.procs", "/dev/mem", "/dev/kmsg", "/dev/port", "/dev/sda", "/dev/vda", "/dev/fuse",
              "/dev/kvm", "/dev/net/tun", "/dev/ptmx.x", "/dev/shm/../new", "/etc/passwd", "/usr/bin/python3",
-             "/usr/lib/plimsoll/__main__.py", "/etc/ld.so.preload", "/root/x", "/run/x", "/var/tmp/x", "/var/lib/x"):
+             "/usr/lib/plimsoll/__main__.py", "/etc/ld.so.preload", "/srv/x", "/run/x", "/var/tmp/x", "/var/lib/x"):
     attempt("write " + path, lambda: write(path, b"1"))
 attempt("score", lambda: write("/proc/self/oom_score_adj", b"-1000"))
 for path in ("/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/1/environ", "/proc/1/maps",
