@@ -54,6 +54,9 @@ class Unsighted:
         """Unknown, so nothing is concluded from it."""
         return Usage(0, self._limit_bytes)
 
+    def kill(self) -> None:
+        """There is nothing that could be."""
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -182,6 +185,7 @@ class Container:
             return self.gone
 
     async def _destroy(self) -> bool:
+        self.sight.kill()
         self.sight.close()
         if self._attached is not None:
             await self._attached.abort()  # first: a kill waits for whoever should read what is on its way

@@ -8,6 +8,8 @@ never ran.
 import asyncio
 import itertools
 import os
+import select
+import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -29,6 +31,7 @@ from providers.docker.names import Names
 from providers.docker.pool import Pool
 from providers.docker.provider import DockerProvider
 from providers.docker.settings import DockerSettings
+from providers.docker.sight import Sight
 from providers.seam import Begun, Break, Finish, Order, Step
 from tests.support import docker as real
 from tests.support.fake_docker import FakeDaemon
@@ -217,6 +220,30 @@ async def test_an_agent_that_says_anything_at_any_moment(
 def test_a_first_word_that_names_no_languages_breaks_the_talk(warm: list[Any]) -> None:
     with pytest.raises(BadTalk):
         list(Talk().feed(said({"t": "ready", "warm": warm})))
+
+
+async def test_a_guest_is_gone_though_the_daemon_stands_still(
+    docker: real.Daemon, image: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a container's process is not left to a daemon that may be slow, or to a runtime that it asks first."""
+    monkeypatch.setattr("providers.docker.daemon.START_S", 1.0)
+    host = f"unix://{docker.socket}"
+    settings = DockerSettings(provider=f"docker@{runtime}", state_dir=str(tmp_path), runtime=runtime)
+    with Names(str(tmp_path), host) as names:
+        async with Daemon(host) as daemon:
+            container = Container(daemon, settings, names, image, "python", gvisor=runtime != "runc")
+            await container.open()
+            assert isinstance(container.sight, Sight)
+            watched = os.pidfd_open(docker.call("GET", f"/containers/{container.id}/json")["State"]["Pid"])
+            os.kill(docker.pid, signal.SIGSTOP)
+            try:
+                assert not await container.destroy()
+                assert select.select([watched], [], [], 10)[0]
+            finally:
+                os.kill(docker.pid, signal.SIGCONT)
+                os.close(watched)
+            monkeypatch.undo()
+            await daemon.remove(container.name)
 
 
 # --- every short talk -----------------------------------------------------------------------------------------------------
