@@ -92,17 +92,21 @@ class _Log:
 
 
 def _wait_until_ready(url: str) -> None:
+    """Until the walls are proven: on a machine that does much else a look can fail, and is done again soon."""
     until = time.monotonic() + FIRST_LOOK_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
-                assert json.load(answer)["reasons"] == [], "the wall is not proven"
-                return
-        except urllib.error.HTTPError as error:
-            said = error.read().decode()
-            error.close()
-            assert time.monotonic() < until, said
+    while said := _amiss(url):
+        assert time.monotonic() < until, said
         time.sleep(0.05)
+
+
+def _amiss(url: str) -> str:
+    """What is missing; nothing once all is there."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+            return " ".join(json.load(answer)["reasons"])
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read().decode()
 
 
 def _token(environment: dict[str, str]) -> str:
