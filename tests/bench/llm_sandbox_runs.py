@@ -18,13 +18,8 @@ from llm_sandbox.pool import (  # type: ignore[import-not-found]  # as above
     create_pool_manager,
 )
 
-# PID 1 of its containers would otherwise not end on SIGTERM, and each end would take ten seconds.
-CONTAINER = {
-    "command": ["infinity"],
-    "entrypoint": ["sleep"],
-    "network_mode": "none",
-    "stop_signal": "SIGKILL",
-}
+# The image's own program is an agent, which ends when nobody talks to it.
+CONTAINER = {"command": ["infinity"], "entrypoint": ["sleep"], "network_mode": "none"}
 
 
 def sample(make: Callable[[], Any], code: str) -> tuple[float, float]:

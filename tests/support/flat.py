@@ -22,7 +22,11 @@ START_S = 180.0
 def machine(docker: Daemon, folder: Path) -> Iterator[Machine]:
     """The daemon, listened to, before there is any service."""
     with Births(docker) as births:
-        yield Machine(docker, births, folder / "data")
+        found = Machine(docker, births, folder / "data")
+        try:
+            yield found
+        finally:
+            found.clear()
 
 
 @contextmanager
@@ -43,7 +47,8 @@ def serving(found: Machine, folder: Path, runtime: str, image: str) -> Iterator[
     with started(environ, folder / "log", start_s=START_S) as running:
         found.running = running
         with http(running.url) as client:
-            assert client.get("/readyz").json()["reasons"] == []
+            reasons = client.get("/readyz").json()["reasons"]
+            assert reasons == [], reasons
         found.settled(at_rest(found))
         yield found
     found.running = None
@@ -53,8 +58,7 @@ def at_rest(found: Machine) -> Callable[[], bool]:
     """Whether the service has as many containers as it keeps, and all of them run."""
 
     def holds() -> bool:
-        listed = found.docker.call("GET", "/containers/json?all=1")
-        return [each["State"] for each in listed] == ["running"] * WAITING
+        return [each["State"] for each in found.listed().values()] == ["running"] * WAITING
 
     return holds
 

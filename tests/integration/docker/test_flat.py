@@ -49,9 +49,10 @@ def test_a_daemon_that_ends_under_load_leaves_nothing_once_it_is_back(
             before = found.counts()
             with mix.load(found.running.url):
                 time.sleep(3)  # as above
+                found.forget()  # what it had,
                 (docker.kill if how == "killed" else docker.stop)()
-                found.forget()
+                found.forget()  # and what it was told to make on the way
                 docker.start_again()
             found.assert_flat(before, at_rest(found), 120)
-        found.settled(lambda: not docker.call("GET", "/containers/json?all=1"))
-        found.clear()
+            assert found.running_unknown() == []
+        found.settled(lambda: not found.listed())
