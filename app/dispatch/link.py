@@ -118,7 +118,9 @@ class WorkerLink:
 
     @property
     def latest(self) -> WorkerInfo | None:
-        """The latest word of the attached process; None while there is none or it has not said who it is."""
+        """The latest word of the attached process, with `free` as of its latest answer; None until it has said who it is."""
+        if self._info is not None and self._info.free != self._free:
+            self._info = replace(self._info, free=self._free)
         return self._info
 
     def attach(self, sock: socket.socket) -> None:
@@ -149,9 +151,9 @@ class WorkerLink:
 
     async def info(self) -> WorkerInfo:
         """The latest word of the process, which pushes every change, with `free` as of its latest answer."""
-        if self._info is None:
+        if (latest := self.latest) is None:
             raise WorkerLost("link down")
-        return replace(self._info, free=self._free)
+        return latest
 
     async def reserve(self, spec: Spec) -> Ticket | Refusal:
         """One slot, or why not. Raises WorkerLost."""
