@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # heavy: imported after the providers are started
 
 _PR_SET_DUMPABLE = 4
 _LAST_ANSWERS_S = 3.0
+_SECOND_LOOKS_S = 5.0
 _DRAIN_STEP_S = 0.05
 _DESCRIPTORS = 8_192
 """Enough for 4,096 connections and all else."""
@@ -195,11 +196,20 @@ async def _serve(
 
 
 async def _announce(service: "Service", door: PrivateDoor | None, sock: socket.socket, version: str) -> None:
-    """Say that the service is ready once the first look at every wall ended: before, a run would only be refused."""
-    while not (now := service.running().readiness()).ready:
+    """Say that the service is ready once the first look at every wall ended: before, a run would only be refused.
+
+    The one caller of a private service is told a little later if a look found a fault: on a busy machine the next one, which
+    comes soon, may not.
+    """
+    readiness = service.running().readiness
+    while not (now := readiness()).ready:
         await asyncio.sleep(_DRAIN_STEP_S)
     event(logger, "ready", amiss=",".join(now.reasons))
     if door:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SECOND_LOOKS_S):
+                while readiness().reasons:
+                    await asyncio.sleep(_DRAIN_STEP_S)
         door.say({"ready": True, "socket": sock.getsockname(), "version": version})
 
 
