@@ -119,13 +119,19 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     return param
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def provider(subject: Subject, place: Path, request: pytest.FixtureRequest) -> AsyncIterator[Running]:
-    """One for the tests of a module; a test that harms it starts its own."""
-    settings = {**subject.settings(place), "slots": SLOTS}
+@pytest.fixture(scope="module")
+def settings(subject: Subject, place: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a provider of this kind is started with, by whoever starts one."""
+    found = {**subject.settings(place), "slots": SLOTS}
     if subject.on_docker:
-        settings["docker_host"] = f"unix://{request.getfixturevalue('docker').socket}"
-        settings["docker_image"] = request.getfixturevalue("image")
+        found["docker_host"] = f"unix://{request.getfixturevalue('docker').socket}"
+        found["docker_image"] = request.getfixturevalue("image")
+    return found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def provider(subject: Subject, place: Path, settings: dict[str, Any]) -> AsyncIterator[Running]:
+    """One for the tests of a module; a test that harms it starts its own."""
     process = spawn(subject.name, settings, module=subject.module)
     async with ProviderSupervisor(process) as supervisor:
         info = await supervisor.wait_first_evidence(timeout_s=subject.patience_s)

@@ -41,11 +41,11 @@ EFFECT = "tests.support.effect_provider"
 
 @asynccontextmanager
 async def running(
-    subject: Subject, place: Path, link: WorkerLink | None = None, **settings: Any
+    subject: Subject, settings: dict[str, Any], **more: Any
 ) -> AsyncIterator[ProviderSupervisor]:
-    process = spawn(subject.name, {**subject.settings(place), "slots": 4, **settings}, module=subject.module)
-    async with ProviderSupervisor(process, link=link) as supervisor:
-        await supervisor.wait_first_evidence(timeout_s=60)
+    process = spawn(subject.name, {**settings, **more}, module=subject.module)
+    async with ProviderSupervisor(process) as supervisor:
+        assert await supervisor.wait_first_evidence(timeout_s=subject.patience_s)
         yield supervisor
 
 
@@ -56,8 +56,8 @@ async def eventually(check: Any, *, within_s: float = 5.0) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_nothing_is_left_after_the_end(subject: Subject, place: Path) -> None:
-    async with running(subject, place) as supervisor:
+async def test_nothing_is_left_after_the_end(subject: Subject, settings: dict[str, Any]) -> None:
+    async with running(subject, settings) as supervisor:
         wanted = spec(timeout_ms=60_000)
         events = supervisor.worker.start(
             await reserved(supervisor.worker, wanted), job(wanted, subject.endless)
@@ -71,9 +71,9 @@ async def test_nothing_is_left_after_the_end(subject: Subject, place: Path) -> N
 
 
 async def test_a_killed_provider_loses_its_runs_and_comes_back_as_another_boot(
-    subject: Subject, place: Path
+    subject: Subject, settings: dict[str, Any]
 ) -> None:
-    async with running(subject, place) as supervisor:
+    async with running(subject, settings) as supervisor:
         worker, before = supervisor.worker, await supervisor.worker.info()
         wanted = spec(timeout_ms=60_000)
         events = worker.start(await reserved(worker, wanted), job(wanted, subject.endless))
@@ -100,8 +100,10 @@ async def test_a_killed_provider_loses_its_runs_and_comes_back_as_another_boot(
         assert not any(alive(pid) for pid in processes)
 
 
-async def test_draining_takes_no_new_run_and_keeps_its_promises(subject: Subject, place: Path) -> None:
-    async with running(subject, place) as supervisor:
+async def test_draining_takes_no_new_run_and_keeps_its_promises(
+    subject: Subject, settings: dict[str, Any]
+) -> None:
+    async with running(subject, settings) as supervisor:
         wanted = spec()
         ticket = await reserved(supervisor.worker, wanted)
         await supervisor.worker.drain()
@@ -111,13 +113,15 @@ async def test_draining_takes_no_new_run_and_keeps_its_promises(subject: Subject
         assert (await follow(supervisor.worker, ticket, job(wanted, subject.hello))).ended.exit_code == 0
 
 
-async def test_a_debuggable_process_serves_only_in_insecure_mode(subject: Subject, place: Path) -> None:
-    async with running(subject, place, debug_dumpable=True) as supervisor:
+async def test_a_debuggable_process_serves_only_in_insecure_mode(
+    subject: Subject, settings: dict[str, Any]
+) -> None:
+    async with running(subject, settings, debug_dumpable=True) as supervisor:
         info = await supervisor.worker.info()
         assert (info.health, info.tier, info.faults) == (Health.REFUSING, Tier.NONE, ("host_dumpable",))
         assert (await refused(supervisor.worker, spec())).code is Code.UNAVAILABLE
         assert (await refused(supervisor.worker, spec(floor=Tier.PROCESS))).reason is Reason.ISOLATION
-    async with running(subject, place, debug_dumpable=True, insecure=True) as supervisor:
+    async with running(subject, settings, debug_dumpable=True, insecure=True) as supervisor:
         assert (await supervisor.worker.info()).health is Health.SERVING
         assert (await run(supervisor.worker, subject.hello)).ended.exit_code == 0
 
@@ -128,7 +132,7 @@ from app.dispatch.supervisor import PING_S, ProviderSupervisor, spawn
 
 async def main(process):
     async with ProviderSupervisor(process) as supervisor:
-        await supervisor.wait_first_evidence(timeout_s=60)
+        await supervisor.wait_first_evidence(timeout_s=240)
         print(supervisor.pid, flush=True)
         await asyncio.sleep(60)
 
@@ -137,8 +141,8 @@ asyncio.run(main(spawn(name, json.loads(settings), module=module)))
 """
 
 
-def test_nothing_outlives_a_service_that_is_killed(subject: Subject, place: Path) -> None:
-    words = [subject.name, json.dumps({**subject.settings(place), "slots": 4}), subject.module]
+def test_nothing_outlives_a_service_that_is_killed(subject: Subject, settings: dict[str, Any]) -> None:
+    words = [subject.name, json.dumps(settings), subject.module]
     service = subprocess.Popen([sys.executable, "-c", SERVICE, *words], stdout=subprocess.PIPE)
     with service:
         assert service.stdout
