@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -83,8 +82,6 @@ class Container:
         self.id = ""
         """64 hex digits once it is made."""
         self.name = ""
-        self.start_ms = 0
-        """What making it took."""
         self.gone = False
         """Surely; it was made or it never will be."""
         self._daemon = daemon
@@ -102,14 +99,12 @@ class Container:
 
     async def open(self) -> None:
         """Make it, attach, start it, wait for the agent, look at its process. Raises NotMade."""
-        began = time.monotonic_ns()
         try:
             await self._open()
         except DaemonError as failure:
             raise NotMade(failure.code) from None
         except OSError:  # no room for another name
             raise NotMade("no_name") from None
-        self.start_ms = (time.monotonic_ns() - began) // 1_000_000
 
     async def _open(self) -> None:
         body = recipe(self._settings, self._image_id, self.language, gvisor=self._gvisor)

@@ -7,7 +7,8 @@
   room has a waiting one of another language removed
 - each is examined before it may wait, and looked at again when it is claimed: one that died is skipped, and a wall that
   changed is said at once
-- two are made in the background at once, more only for runs that wait; slower and slower while that fails
+- two are made in the background at once, more only for runs that wait; slower and slower while that fails. The successor of a
+  claimed one is begun a little later: making one costs more than most runs, which should not have to share the machine with it
 - a daemon that stops talking takes all waiting ones with it, and that is said too; the pool goes on trying until it is back
 """
 
@@ -29,10 +30,12 @@ from providers.docker.settings import DockerSettings
 from providers.seam import NotStarted
 
 LANGUAGES: Final = (Kind.PYTHON.value, Kind.JAVASCRIPT.value)
-TAKE_S: Final = 20.0
-"""How long a run waits for a container at most."""
+TAKE_S: Final = 12.0
+"""How long a run waits for a container at most: less than the host gives it to begin, so that it is known not to have begun."""
 EXAMINE_S: Final = 10.0
 CLOSE_S: Final = 2.0
+REFILL_S: Final = 0.1
+"""How long after a claim its successor is begun; a stream of claims does not put it off further."""
 LOOK_S: Final = 10.0
 """How far apart the looks at waiting containers are."""
 DAEMON_GONE: Final = "daemon_gone"
@@ -103,6 +106,8 @@ class Pool:
         """Grows with every `empty`: what was begun before is not trusted to wait."""
         self._failures = 0
         self._retry_at = 0.0
+        """The end of the pause after a failure."""
+        self._refill_at = 0.0
         self._wanted = asyncio.Event()
         self._keepers: list[asyncio.Task[None]] = []
         self._closing = False
@@ -166,10 +171,16 @@ class Pool:
             self._waiting.remove(container)
             if self._is_good(container):
                 self._running.add(container)
-                self._wanted.set()
+                self._refill_later()
                 return container
             self._bury(container)
         return None
+
+    def _refill_later(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._refill_at <= now:
+            self._refill_at = now + REFILL_S
+        self._wanted.set()
 
     def _suitable(self, language: str | None) -> list[Container]:
         if language is not None:
@@ -217,8 +228,8 @@ class Pool:
                 yield claim.language
 
     def _missing(self) -> Iterator[str]:
-        """What to make for the time when runs come, the scarcest first. Not while that is failing."""
-        if asyncio.get_running_loop().time() < self._retry_at:
+        """What to make for the time when runs come, the scarcest first. Not while that is failing, nor right after a claim."""
+        if asyncio.get_running_loop().time() < self._begins_at():
             return
         have = Counter(each.language for each in (*self._waiting, *self._coming))
         for language in sorted(LANGUAGES, key=lambda each: have[each]):
@@ -237,6 +248,9 @@ class Pool:
                 self._begin(language)
         while self._has_room(_STARTS) and (language := next(self._missing(), None)) is not None:
             self._begin(language)
+
+    def _begins_at(self) -> float:
+        return max(self._retry_at, self._refill_at)
 
     def _has_room(self, at_once: int) -> bool:
         return self.alive() < self._settings.slots and len(self._coming) < at_once
@@ -349,7 +363,7 @@ class Pool:
         look_at = loop.time() + LOOK_S
         while True:
             self._fill()
-            until = min(look_at, self._retry_at) if loop.time() < self._retry_at else look_at
+            until = min(look_at, self._begins_at()) if loop.time() < self._begins_at() else look_at
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self._wanted.wait()

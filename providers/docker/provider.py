@@ -27,8 +27,6 @@ from providers.docker.recipe import seccomp_profile
 from providers.docker.settings import DockerSettings
 from providers.seam import Findings, Finish, Lost, NotStarted, Observation, Order, ProviderFault, Step
 
-TAKE_S: Final = 12.0
-"""How long a run may wait for a container: less than the host gives a run to begin, so that it is known not to have begun."""
 WALL_CHANGED: Final = "wall_changed"
 _UNKNOWN: Final = "unknown"
 _LANGUAGES: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -55,6 +53,8 @@ class DockerProvider:
         self._daemon: Daemon | None = None
         self._names: Names | None = None
         self._looker: Looker | None = None
+        self._pools = AsyncExitStack()
+        """Owns the pool of the day."""
         self._pool: Pool | None = None
         self._pooled_for: Base | None = None
         self._judged: tuple[Observation, ...] = ()
@@ -103,6 +103,7 @@ class DockerProvider:
         self._looker = await self._stack.enter_async_context(
             Looker(self._daemon, self._settings, self._names)
         )
+        await self._stack.enter_async_context(self._pools)
 
     def _table(self) -> Names:
         place = Path(self._settings.state_dir)
@@ -136,9 +137,8 @@ class DockerProvider:
         """Only for containers that are made as the judged one was."""
         if self._daemon is None or self._names is None:
             raise Lost("not_open")
-        if self._pool is not None:
-            await self._pool.__aexit__(None, None, None)
         self._pool, self._pooled_for = None, base
+        await self._pools.aclose()
         pool = Pool(
             self._daemon,
             self._settings,
@@ -149,7 +149,7 @@ class DockerProvider:
             self._drop,
             self._recheck,
         )
-        self._pool = await self._stack.enter_async_context(pool)
+        self._pool = await self._pools.enter_async_context(pool)
 
     async def _examine(self, container: Container) -> None:
         """Raises Unproven unless it is what was judged."""
@@ -199,8 +199,8 @@ class DockerProvider:
         language = None if isinstance(order.payload, Project) else order.payload.kind.value
         taking = self._runs[order.run_id] = asyncio.create_task(pool.take(language))
         try:
-            await asyncio.wait((taking,), timeout=TAKE_S)
-            if not taking.done() or order.run_id in self._cancelled:
+            await asyncio.wait((taking,))
+            if order.run_id in self._cancelled:
                 raise NotStarted
             yield taking.result()
         finally:

@@ -112,6 +112,23 @@ async def test_one_that_was_taken_is_replaced(make: Make) -> None:
         await until(lambda: pool.waiting() == 4)
 
 
+async def test_its_successor_is_not_made_while_most_runs_are_under_way_nor_put_off_by_further_ones(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "REFILL_S", 0.3)
+    async with make() as (world, pool):
+        loop = asyncio.get_running_loop()
+        began, made = loop.time(), len(world.daemon.created)
+        await pool.take("python")
+        while len(world.daemon.created) == made and loop.time() < began + 10:
+            if pool.waiting() == 3 and loop.time() > began + 0.15:
+                await pool.take("python")
+            await asyncio.sleep(0.01)
+        assert loop.time() - began >= 0.3
+        assert pool._refill_at < began + 0.4
+        await until(lambda: pool.waiting() == 4)
+
+
 async def test_one_that_dies_while_it_waits_is_replaced(make: Make) -> None:
     async with make(pool=1) as (world, pool):
         before = set(world.daemon.boxes)
