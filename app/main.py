@@ -15,15 +15,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api import describe, health, runs
+from app.api import describe, grants, health, runs
 from app.api.document import document
-from app.api.services import Readiness, Services
+from app.api.services import Brokerage, Readiness, Services
 from app.connect import routes as connect
 from app.dispatch.admission import kinds_of
+from app.dispatch.broker import BrokerAccess, BrokerSupervisor
+from app.dispatch.brokerlink import BrokerLink
 from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.keyed import Keeper, Room
+from app.dispatch.leases import Grants
 from app.dispatch.quota import Quota, Rate
 from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
@@ -70,6 +73,7 @@ class Service:
     processes: Sequence[ProviderProcess]
     surroundings: Surroundings
     body: BodyLimits
+    broker: BrokerAccess | None = None
     app: ASGIApp = field(init=False)
     api: FastAPI = field(init=False)
     services: Services | None = None
@@ -104,10 +108,14 @@ def create_service(
     *,
     private: Mapping[str, Caller] | None = None,
     surroundings: Surroundings | None = None,
+    broker: BrokerAccess | None = None,
 ) -> Service:
-    """The service over `processes`. `private` maps tokens to in-memory callers and replaces those of the database."""
+    """The service over `processes`, and `broker` for runs with grants.
+
+    `private` maps tokens to in-memory callers and replaces those of the database.
+    """
     limits = body_limits(kinds_of(each.name for each in processes))
-    service = Service(settings, tuple(processes), surroundings or around(), limits)
+    service = Service(settings, tuple(processes), surroundings or around(), limits, broker)
     service.api = _api(service)
     access = Access(
         authenticate=_authenticate(service, private),
@@ -139,7 +147,7 @@ def _api(service: Service) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
     )
-    for room in (runs, describe, health, connect):
+    for room in (runs, grants, describe, health, connect):
         api.include_router(room.router(service.running))
     return api
 
@@ -160,6 +168,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
 
         await stack.enter_async_context(Replica(store.replicas, store.runs, cancel, surroundings.owner))
     settler = await stack.enter_async_context(Settler())
+    brokered, brokerage = await _broker(stack, service.broker, store, settler)
     keeper = EvidenceKeeper(store.evidence)
     for each in supervisors:
         each.on_info = keeper.hear
@@ -171,6 +180,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         settler=settler,
         output_bytes=settings.output_bytes,
         around=surroundings,
+        grants=brokered,
     )
     dispatcher = await stack.enter_async_context(running)
     settler.watch(_prune(store, keeper, settings.retention_days * _DAY_MS, surroundings))
@@ -186,7 +196,31 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         budget=Budget(),
         version=VERSION,
         readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full),
+        grants=store.grants,
+        broker=brokerage,
     )
+
+
+async def _broker(
+    stack: AsyncExitStack, access: BrokerAccess | None, store: Store, settler: Settler
+) -> tuple[Grants, Brokerage]:
+    """What the dispatcher and the routes need of the broker, owned by `stack`."""
+    if access is None:
+        return Grants(store.grants, None), Brokerage("none", lambda: False, _no_keys)
+    link = await stack.enter_async_context(BrokerLink(access.url, access.control))
+    if access.process is None:
+        settler.watch(link.watch(lambda: None))
+        serving = lambda: link.answered  # noqa: E731  # as the other one
+        return Grants(store.grants, link), Brokerage(access.kind, serving, link.keys)
+    supervisor = await stack.enter_async_context(BrokerSupervisor(access.process))
+    settler.watch(link.watch(supervisor.silent))
+    serving = supervisor.serving.is_set
+    given = Grants(store.grants, link, serving=serving, give_up=supervisor.kill)
+    return given, Brokerage(access.kind, serving, link.keys)
+
+
+async def _no_keys() -> bytes:
+    return b'{"keys":[]}'
 
 
 async def _reconcile(store: Store, surroundings: Surroundings) -> None:

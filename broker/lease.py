@@ -96,8 +96,13 @@ class Leases:
 
     async def call(self, shown: bytes, run_id: str, worker: str, message: bytes) -> bytes:
         """The answer to a guest's message, brought by `worker` with this pass."""
+        calls = self.calls_of(shown, run_id, worker)
+        return _UNKNOWN if calls is None else await calls.call(message)
+
+    def calls_of(self, shown: bytes, run_id: str, worker: str) -> Calls | None:
+        """The calls of the run whose pass `worker` shows; None for a pass that is unknown, closed, expired or another's."""
         lease = self._find(shown, run_id, worker)
-        return _UNKNOWN if lease is None else await lease.calls.call(message)
+        return None if lease is None else lease.calls
 
     async def close(self, run_id: str) -> Trace | None:
         """End the run's lease; None if it has none. From here on its pass opens nothing."""

@@ -129,7 +129,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """How a worker's host side calls the broker for one run: where, as which worker, with what secret. None of it is for guests.
+    """How a worker's host side calls the broker for one run: where, as which worker, with what secret. Not for guests.
 
     `broker` is `unix:///PATH` or `http://HOST:PORT`.
     """
