@@ -53,6 +53,13 @@ _BETWEEN_BATCHES_S = 0.1
 DATABASE_DOWN = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
 
 
+async def _no_keys() -> bytes:
+    return b'{"keys":[]}'
+
+
+NO_BROKER = Brokerage("none", lambda: False, lambda: True, _no_keys)
+
+
 def unix_ms() -> int:
     """The wall clock, milliseconds since 1970."""
     return time.time_ns() // 1_000_000
@@ -195,7 +202,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         body=service.body,
         budget=Budget(),
         version=VERSION,
-        readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full),
+        readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full, brokerage),
         grants=store.grants,
         broker=brokerage,
     )
@@ -206,21 +213,17 @@ async def _broker(
 ) -> tuple[Grants, Brokerage]:
     """What the dispatcher and the routes need of the broker, owned by `stack`."""
     if access is None:
-        return Grants(store.grants, None), Brokerage("none", lambda: False, _no_keys)
+        return Grants(store.grants, None), NO_BROKER
     link = await stack.enter_async_context(BrokerLink(access.url, access.control))
     if access.process is None:
         settler.watch(link.watch(lambda: None))
-        serving = lambda: link.answered  # noqa: E731  # as the other one
-        return Grants(store.grants, link), Brokerage(access.kind, serving, link.keys)
+        there = Brokerage(access.kind, lambda: link.answered, lambda: link.asked, link.keys)
+        return Grants(store.grants, link), there
     supervisor = await stack.enter_async_context(BrokerSupervisor(access.process))
     settler.watch(link.watch(supervisor.silent))
     serving = supervisor.serving.is_set
     given = Grants(store.grants, link, serving=serving, give_up=supervisor.kill)
-    return given, Brokerage(access.kind, serving, link.keys)
-
-
-async def _no_keys() -> bytes:
-    return b'{"keys":[]}'
+    return given, Brokerage(access.kind, serving, lambda: supervisor.told, link.keys)
 
 
 async def _reconcile(store: Store, surroundings: Surroundings) -> None:
@@ -246,13 +249,18 @@ def requests_per_min(settings: Settings) -> int:
 
 
 def readiness(
-    dispatcher: Dispatcher, members: Sequence[ProviderSupervisor], disk_full: Callable[[], bool]
+    dispatcher: Dispatcher,
+    members: Sequence[ProviderSupervisor],
+    disk_full: Callable[[], bool],
+    broker: Brokerage = NO_BROKER,
 ) -> Readiness:
-    """Ready once each provider's first evidence ended, and not while draining.
+    """Ready once each provider's first evidence ended and the broker said its first word, and not while draining.
 
     Reasons are codes, also when ready: what keeps a provider from serving, and from proving the next stronger wall.
     """
     pending = [f"{each.provider}:evidence_pending" for each in members if not each.evidence_ended]
+    if not broker.told():
+        pending.append("broker:pending")
     if dispatcher.draining:
         pending.append("draining")
     if disk_full():
@@ -264,6 +272,8 @@ def readiness(
         for code in (*each.latest.faults, *each.latest.shortfalls)
     ]
     away = [f"{each.provider}:away" for each in members if each.evidence_ended and each.away]
+    if broker.kind != "none" and broker.told() and not broker.serving():
+        away.append("broker:away")
     return Readiness(not pending, (*pending, *amiss, *away))
 
 

@@ -83,7 +83,7 @@ class Api:
         calls = self._desk.calls_of(_bearer(scope), run_id, worker)
         if calls is None:
             return _FORBIDDEN
-        with self._desk.gate.hold() as take:
+        with self._desk.gate.hold(run_id) as take:
             if take is None:
                 return 200, _BUSY
             message = await _body(receive, MESSAGE_BYTES, take)

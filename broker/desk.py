@@ -4,6 +4,7 @@ One trust context, one set of rules for addresses and one count of calls and byt
 """
 
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ from broker.upstream import Limits, Upstream, connect
 from plimsoll.contract.grants import Origin, parse_origin
 from plimsoll.contract.leases import CallTrace, Registration, TraceEntry
 
-CALLS: Final = 256
-"""At once in this process; each holds one answer of at most 4 MiB."""
+CALLS: Final = 4_096
+CALLS_OF_ONE: Final = 256
+"""Calls at once in this process, and of one run, whether they wait or are on their way."""
 WAITING_BYTES: Final = 64 << 20
 KEYS: Final = 1_000
 _HOOK_LIMITS: Final = Limits(connect_s=3.0, first_byte_s=8.0, total_s=10.0, back_bytes=32 << 10)
@@ -33,12 +35,14 @@ _HOOK_LIMITS: Final = Limits(connect_s=3.0, first_byte_s=8.0, total_s=10.0, back
 class Gate:
     """How many calls, and how many bytes of their messages, this process holds at once."""
 
-    def __init__(self, calls: int = CALLS, waiting: int = WAITING_BYTES) -> None:
+    def __init__(self, calls: int = CALLS, of_one: int = CALLS_OF_ONE, waiting: int = WAITING_BYTES) -> None:
         """At most so many."""
         self.calls, self.waiting = calls, waiting
+        self._of_one = of_one
+        self._by_run: Counter[str] = Counter()
 
     @contextmanager
-    def hold(self) -> Iterator[Callable[[int], bool] | None]:
+    def hold(self, run_id: str) -> Iterator[Callable[[int], bool] | None]:
         """A place for one call, and a function that takes bytes for it and says whether there was room; None: no place."""
         taken = 0
 
@@ -50,15 +54,22 @@ class Gate:
             taken += size
             return True
 
-        if self.calls <= 0:
+        if self.calls <= 0 or self._by_run[run_id] >= self._of_one:
             yield None
             return
         self.calls -= 1
+        self._by_run[run_id] += 1
         try:
             yield take
         finally:
             self.calls += 1
             self.waiting += taken
+            self._leave(run_id)
+
+    def _leave(self, run_id: str) -> None:
+        self._by_run[run_id] -= 1
+        if not self._by_run[run_id]:
+            del self._by_run[run_id]
 
 
 class Keys:

@@ -27,6 +27,8 @@ from plimsoll.contract.grants import CallCode
 
 PASS_BYTES: Final = 32
 LEASES: Final = 4_096
+GOING: Final = 256
+"""Requests of all runs together that are on their way; each may bring an answer of 4 MiB. Others wait."""
 GRACE_S: Final = 30.0
 """How long a lease outlives its run's budget, should nobody close it."""
 _UNKNOWN: Final = write_answer(Failed(CallCode.NO_GRANT, "this run has no grant"))
@@ -67,6 +69,7 @@ class Leases:
         self._by_run: dict[str, _Lease] = {}
         self._by_digest: dict[bytes, _Lease] = {}
         self._opening: set[str] = set()
+        self._going = asyncio.Semaphore(GOING)
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,7 +143,8 @@ class Leases:
     def _keep(self, terms: Terms, grant: Grant, credential: Credential, upstream: Upstream) -> bytes:
         secret = self._randomness(PASS_BYTES)
         until = self._clocks.monotonic() + terms.budget_s + GRACE_S
-        lease = _Lease(terms, Calls(grant, credential, upstream, self._clocks), _digest(secret), until)
+        calls = Calls(grant, credential, upstream, self._clocks, self._going)
+        lease = _Lease(terms, calls, _digest(secret), until)
         self._by_run[terms.run_id] = self._by_digest[lease.digest] = lease
         return secret
 

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.api import Api
 
-CONNECTIONS: Final = 4_096
+CONNECTIONS: Final = 8_192
 _HEAD_BYTES: Final = 16 << 10
 _KEEP_ALIVE_S: Final = 75
 _CLOSE_S: Final = 3

@@ -44,10 +44,11 @@ class StoredGrants(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brokerage:
-    """Which broker there is, whether it serves now, and the public keys it signs with."""
+    """Which broker there is, whether it serves now, whether that could be told once, and the public keys it signs with."""
 
     kind: BrokerKind
     serving: Callable[[], bool]
+    told: Callable[[], bool]
     keys: Callable[[], Awaitable[bytes]]
 
 

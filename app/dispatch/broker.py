@@ -129,6 +129,8 @@ class BrokerSupervisor:
         """Take over `process`."""
         self.restarts = 0
         self.serving = asyncio.Event()
+        self.told = False
+        """Whether the first one said that it serves, or a fault, or ended."""
         self._process = process
         self._fault = ""
         self._task: asyncio.Task[None] | None = None
@@ -168,6 +170,7 @@ class BrokerSupervisor:
             born = loop.time()
             await self._listen()
             self.serving.clear()
+            self.told = True
             event(logger, "broker.gone", level=logging.WARNING)
             await self._end()
             pause = _FIRST_PAUSE_S if loop.time() - born > _STABLE_S else pause
@@ -200,6 +203,7 @@ class BrokerSupervisor:
             if fault != self._fault:
                 event(logger, "broker.faulty", level=logging.ERROR, fault=fault)
             self._fault = fault
+        self.told = True
 
     async def _end(self) -> None:
         process = self._process

@@ -32,9 +32,9 @@ class BrokerLink:
     """An async context manager. `url` is `unix:///PATH` or `http://HOST:PORT`."""
 
     def __init__(self, url: str, control: str) -> None:
-        """Nothing is sent yet. `answered` is the latest that `watch` saw."""
+        """Nothing is sent yet. `answered` is the latest that `watch` saw, once it `asked`."""
         self.url = url
-        self.answered = False
+        self.answered = self.asked = False
         path = url.removeprefix("unix://") if url.startswith("unix://") else None
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32)
         self._client = httpx2.AsyncClient(
@@ -78,7 +78,7 @@ class BrokerLink:
         """For ever: call `silent` after two questions without an answer in time."""
         misses = 0
         while True:
-            self.answered = await self.answers()
+            self.answered, self.asked = await self.answers(), True
             misses = 0 if self.answered else misses + 1
             if misses == _MISSES:
                 misses = 0

@@ -14,22 +14,23 @@ import httpx2
 import pytest
 from typing_extensions import override
 
-from tests.integration.service.conftest import emptied
-from tests.integration.service.conftest import postgres_socket as postgres_socket
+from tests.integration.service.conftest import emptied, postgres_socket
 from tests.integration.service.stand import Served, Stand, bearer
 from tests.support.service import ADMIN, make_caller
+
+__all__ = ["postgres_socket"]
 
 CANARY = "canary-3f9b1c77d2e84a60-of-a-credential"
 SECRET_NAME = "HR_TOKEN"
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers with the path, after what `server.script` says for it."""
+    """Answers with the path, once nothing holds it."""
 
     protocol_version = "HTTP/1.1"
-    server: "Api"
 
     def do_GET(self) -> None:
+        assert isinstance(self.server, Api)
         self.server.seen.append((self.command, self.path, dict(self.headers)))
         if event := self.server.holds.get(self.path):
             event.wait(30)
@@ -40,7 +41,7 @@ class Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815  # the library's names
 
     @override
     def log_message(self, *_: object) -> None:

@@ -3,7 +3,7 @@
 import json
 
 from tests.integration.grants.conftest import CANARY, Api, Granted
-from tests.integration.service.stand import bearer, json_of
+from tests.integration.service.stand import Json, Served, bearer, json_of
 
 
 def test_a_permitted_call_reaches_the_api_with_the_credential(granted: Granted, hr: Api) -> None:
@@ -33,11 +33,15 @@ def test_a_permitted_call_reaches_the_api_with_the_credential(granted: Granted, 
         assert (line["grant_profile"], line["calls_sent"], line["calls_denied"]) == ("hr-read", 1, 1)
 
 
+def shown_to(granted: Granted, served: Served, name: str) -> list[Json]:
+    shown: list[Json] = json_of(served.http.get("/v1/grants", headers=bearer(granted.caller(name))))["grants"]
+    return shown
+
+
 def test_a_caller_sees_its_own_profiles_and_no_origin(granted: Granted, hr: Api) -> None:
     with granted.stand.service() as served:
         granted.profile(hr)
-        ask = lambda name: served.http.get("/v1/grants", headers=bearer(granted.caller(name)))  # noqa: E731
-        (shown,) = json_of(ask("reporting"))["grants"]
+        (shown,) = shown_to(granted, served, "reporting")
         assert shown == {
             "name": "hr-read",
             "description": "Reads employees.",
@@ -46,6 +50,6 @@ def test_a_caller_sees_its_own_profiles_and_no_origin(granted: Granted, hr: Api)
             "catalog": "",
             "preamble": {},
         }
-        assert json_of(ask("another"))["grants"] == []
+        assert shown_to(granted, served, "another") == []
         described = json_of(served.http.get("/v1/describe", headers=bearer(granted.caller("another"))))
         assert described["grants"] == {"served": True, "broker": "same_user"}
