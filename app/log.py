@@ -50,6 +50,8 @@ def configure_logging(stream: IO[str] | None = None, level: int = logging.INFO) 
         other.propagate = name != "uvicorn.access"
         # Their start and end are said by our `serving`, `ready` and `draining`.
         other.setLevel(max(level, logging.WARNING))
+    # It says each request we send, which is no news.
+    logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
 
 

@@ -12,10 +12,12 @@ know (denied, shed, over budget) is inside a message with status 200.
 
 import asyncio
 import hmac
+import importlib
 import json
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Final
@@ -135,6 +137,15 @@ async def _body(receive: Receive, most: int, take: Callable[[int], bool]) -> byt
     except TimeoutError:
         raise _Gone from None
     return bytes(body[: most + 1])
+
+
+def load() -> None:
+    """Have loaded what is otherwise loaded with the first request: later its files may be out of reach."""
+    codec.dumps(Registered())
+    codec.dumps(Closed())
+    with suppress(ValueError):
+        codec.loads(Registration, b"{}")
+    importlib.import_module("anyio._backends._asyncio")
 
 
 def _log(event: str, error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """The broker's process: `python -I -m broker.main --fd N --listen M` under `plimsolld`, `--settings FILE` by hand.
 
-1. it protects itself before anything is read
+1. it becomes the user it is told, and protects itself, before anything is read
 2. settings, key and minters are read, and a fault is said, and nothing served
 3. it serves one listener, and closes leases that expired
 4. the end of its inherited socket, or SIGTERM, is its end: leases are closed, and a broker started anew knows none
@@ -18,12 +18,12 @@ from typing import Final
 
 from app.vault import unseal
 from app.vault.unseal import KeyUnusable
-from broker.api import Api
+from broker.api import Api, load
 from broker.calls import Clocks
 from broker.desk import Desk, Means
 from broker.lease import Leases
 from broker.listener import Server, bind, make_server
-from broker.process import Tie, die_with_parent, protect
+from broker.process import Tie, become, die_with_parent, protect
 from broker.settings import Faulty, Given, from_file, given
 from broker.upstream import trust
 from plimsoll.contract.frames import FrameError
@@ -35,6 +35,9 @@ OK, FAILED, FAULTY = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until told to end. Returns the exit code: 0 ended, 1 the socket broke, 2 faulty settings."""
     options = _options(argv)
+    if options.user:
+        load()
+        become(*options.user)
     protect()
     tie: Tie | None = None
     try:
@@ -62,10 +65,16 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     source.add_argument("--fd", type=int, metavar="N", help="an inherited socket that brings the settings")
     source.add_argument("--settings", type=Path, metavar="FILE", help="the settings as TOML")
     parser.add_argument("--listen", type=int, metavar="M", help="with --fd: an inherited socket to listen on")
+    parser.add_argument("--user", type=_user, metavar="UID:GID", help="become this user first")
     options = parser.parse_args(argv)
     if (options.fd is None) is not (options.listen is None):
         parser.error("--listen goes with --fd")
     return options
+
+
+def _user(text: str) -> tuple[int, int]:
+    uid, _, gid = text.partition(":")
+    return int(uid), int(gid)
 
 
 def _faulty(tie: Tie | None, fault: str) -> int:

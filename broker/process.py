@@ -24,7 +24,7 @@ _FRAME_BYTES: Final = 64 << 10
 
 
 def protect() -> None:
-    """Before anything is read."""
+    """Before anything is read, and after `become`, which would undo it."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -36,6 +36,14 @@ def protect() -> None:
         for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1)):
             if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
                 raise OSError(ctypes.get_errno(), "prctl")
+
+
+def become(uid: int, gid: int) -> None:
+    """Be this user and nothing else, for good. What is loaded later may be out of reach then, so it is loaded now."""
+    "name".encode("idna")
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 def die_with_parent() -> None:

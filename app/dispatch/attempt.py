@@ -320,6 +320,7 @@ class Attempt:
 
     async def _settle_from_worker(self) -> None:
         """Ask again while the worker can still answer, then let `may_have_run` be final."""
+        await self._end_calls()  # this is not the only one who may write the last word
         state: RunState | Literal["silent", "gone"] = "silent"
         for _ in range(_SETTLE_TRIES):
             state = await self._ask()

@@ -92,9 +92,10 @@ def spawn_broker(
 
 
 def _start(tie: int, listen: int, user: User | None) -> subprocess.Popen[bytes]:
-    become: dict[str, Any] = {"user": user.uid, "group": user.gid, "extra_groups": []} if user else {}
+    # It becomes that user first thing. To start it as that user would ask for an interpreter that everybody can reach.
+    become = ["--user", f"{user.uid}:{user.gid}"] if user else []
     return subprocess.Popen(  # noqa: S603  # our own interpreter and module, no shell
-        [sys.executable, "-I", "-m", "broker.main", "--fd", str(tie), "--listen", str(listen)],
+        [sys.executable, "-I", "-m", "broker.main", "--fd", str(tie), "--listen", str(listen), *become],
         env={},
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -102,7 +103,6 @@ def _start(tie: int, listen: int, user: User | None) -> subprocess.Popen[bytes]:
         close_fds=True,
         pass_fds=(tie, listen),
         process_group=0,
-        **become,
     )
 
 

@@ -5,6 +5,7 @@ minted, before the run's row is written; when that fails nothing is dispatched. 
 every other end; where a broker of ours cannot be told, it is ended, and every lease of its with it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,13 +65,18 @@ class Held:
     serving: Callable[[], bool] = field(repr=False)
     give_up: Callable[[], None] = field(repr=False)
     trace: CallTrace | None = None
-    closed: bool = False
+    closing: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """End the run's calls, once. Whatever happens, its secret opens nothing afterwards, or its broker is being ended."""
-        if self.closed:
-            return
-        self.closed = True
+        """End the run's calls, once. Whatever happens, its secret opens nothing afterwards, or its broker is being ended.
+
+        Whoever waits may be cancelled, at a run's deadline for example, and asks again: the end itself goes on.
+        """
+        if self.closing is None:
+            self.closing = asyncio.create_task(self._close(), name=f"lease-{self.run_id}")
+        await asyncio.shield(self.closing)
+
+    async def _close(self) -> None:
         if not self.serving():
             event(logger, "grant.trace_lost", level=logging.WARNING, run_id=self.run_id)
             return
