@@ -1,11 +1,14 @@
 """The broker's listener: uvicorn, with nobody but the service's user on a Unix socket, and nothing of requests in logs."""
 
+import asyncio
 import functools
 import logging
+import signal
 import socket
 import struct
 from asyncio import BaseTransport, Transport
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import uvicorn
@@ -59,6 +62,21 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_ready()
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM ends `serve`, and is not raised again behind it: leases are closed after that."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Accept no more, give what is under way a moment, and end."""
+        self.should_exit = True
 
 
 def make_server(api: Api, peers: frozenset[int], on_ready: Callable[[], None]) -> Server:

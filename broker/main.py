@@ -125,7 +125,7 @@ def _end_with(tie: Tie, server: Server) -> None:
 
     def end() -> None:
         loop.remove_reader(tie.socket)
-        server.should_exit = True
+        server.stop()
 
     loop.add_reader(tie.socket, end)
 

@@ -240,11 +240,13 @@ class FakeBroker:
     down: set[str] = field(default_factory=set)
     open: dict[str, Registration] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    asked: list[Registration] = field(default_factory=list)
     trace: CallTrace | None = field(default_factory=lambda: CallTrace(sent=2, delivered=1))
     url: str = "unix:///nowhere"
 
     async def register(self, asked: Registration) -> Registered:
         self.log.append("register")
+        self.asked.append(asked)
         if "register" in self.down:
             raise BrokerDown("down")
         if self.fault:
