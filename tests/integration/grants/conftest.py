@@ -28,6 +28,7 @@ class Answering(BaseHTTPRequestHandler):
     """Answers with the path, once nothing holds it."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         assert isinstance(self.server, Api)
@@ -52,6 +53,7 @@ class Api(ThreadingHTTPServer):
     """An API on this machine that notes what came."""
 
     daemon_threads = True
+    request_queue_size = 1024
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answering)

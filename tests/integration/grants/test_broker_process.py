@@ -103,7 +103,7 @@ async def many(
     """What became of so many calls."""
     found: Counter[str] = Counter()
     limits = httpx2.Limits(max_connections=at_once)
-    transport = httpx2.AsyncHTTPTransport(uds=str(place.path), limits=limits)
+    transport = httpx2.AsyncHTTPTransport(uds=str(place.path), limits=limits, verify=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://broker", timeout=100) as client:
 
         async def one(path: str) -> None:
@@ -126,6 +126,22 @@ async def test_a_budget_is_kept_exactly_by_a_thousand_calls_at_once(place: Place
     assert len(hr.seen) == 100
     assert trace is not None
     assert (trace.sent, trace.delivered, trace.failed) == (100, 100, {"budget": 900})
+
+
+@pytest.mark.slow
+async def test_64_runs_of_50_calls_at_once_lose_nothing_and_count_exactly(place: Place, hr: Api) -> None:
+    ids = [f"{number:032x}" for number in range(64)]
+    async with serving(place) as (link, _):
+        asked = [place.registration(static(hr), CANARY.encode(), run_id) for run_id in ids]
+        given = [await link.register(each) for each in asked]
+        runs = zip(given, ids, strict=True)
+        found = await asyncio.gather(
+            *(many(place, each.secret, ["/v1/employees/1"] * 50, 50, run_id) for each, run_id in runs)
+        )
+        traces = [(await link.close(run_id)).trace for run_id in ids]
+    assert found == [{"200": 50}] * 64
+    assert [(trace.sent, trace.delivered) for trace in traces if trace] == [(50, 50)] * 64
+    assert len(hr.seen) == 3_200
 
 
 async def test_the_calls_of_one_run_do_not_take_every_place(place: Place, hr: Api) -> None:
