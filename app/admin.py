@@ -1,4 +1,6 @@
-"""`plimsoll-admin`: callers and their tokens, and the cache of compiled guests. Works beside a running service.
+"""`plimsoll-admin`: callers and their tokens, grants and the vault's keys, and the cache of compiled guests.
+
+It works beside a running service.
 
 A new token is the last thing on stdout, shown once; everything else is said on stderr. Exit codes: 0 done, 1 failed, 2 not
 understood. Whoever can write the database is an admin, so there is no other login.
@@ -15,10 +17,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from app.brokerage import broker_user
+from app.dispatch.state import UnsafeStateError, make_state_directory
+from app.granting import Reading, listed
 from app.identity import DEFAULT_SCOPES, Scope, mint_token, token_sha256
 from app.settings import Settings, SettingsError, read_settings
 from app.store import exchange
@@ -31,6 +36,8 @@ from app.store.values import (
     StoreUnavailable,
     UnknownCaller,
 )
+from app.vault import keys
+from app.vault.keys import KeyUnusable
 
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -46,6 +53,7 @@ class _Command:
 
     arguments: argparse.Namespace
     settings: Settings
+    environ: Mapping[str, str] = field(repr=False)
     stdin: TextIO
     stdout: TextIO
     stderr: TextIO
@@ -84,9 +92,10 @@ def run_admin(
             arguments = _parser(clock).parse_args(argv)
         settings = read_settings(environ)
         stdin = stdin or sys.stdin
-        command = _Command(arguments, settings, stdin, stdout, stderr, clock, random_bytes)
-        if arguments.run is None:
-            return _fill_cache(command)
+        command = _Command(arguments, settings, environ, stdin, stdout, stderr, clock, random_bytes)
+        if arguments.alone:
+            done: int = arguments.alone(command)
+            return done
         _refuse_wrong_user(settings, argv, environ)
         asyncio.run(_with_store(command))
     except SystemExit as stop:  # argparse has said what it had to say
@@ -94,7 +103,7 @@ def run_admin(
     except SettingsError as error:
         print(error, file=stderr)
         return 2
-    except (_Failed, StoreError, OSError) as error:
+    except (_Failed, StoreError, KeyUnusable, UnsafeStateError, OSError) as error:
         print(f"plimsoll-admin: {_sentence(error)}", file=stderr)
         return 1
     return 0
@@ -196,6 +205,47 @@ def _text(command: _Command) -> str:
         raise _Failed(f"{source!a}: {why}") from None
 
 
+def _vault_init(command: _Command) -> int:
+    """The pair of keys: the private one for the broker's user, the public one for whoever seals."""
+    settings = command.settings
+    user = broker_user(settings)
+    make_state_directory(settings.data_dir, below=settings.data_dir)
+    private = settings.vault_private
+    if user is not None and not private.parent.exists():
+        private.parent.mkdir(mode=0o700)
+        os.chown(private.parent, user.uid, user.gid)
+    keys.make_pair(private, settings.vault_public)
+    if user is not None:
+        os.chown(private, user.uid, user.gid)
+    command.say(f"the broker's key is {private}, and what it opens is sealed with {settings.vault_public}")
+    command.say(
+        "keep a copy of the first where nobody else reads it: without it every profile is to be applied again"
+    )
+    return 0
+
+
+async def _apply(command: _Command, store: Store) -> None:
+    reading = Reading(command.environ, keys.read_public(command.settings.vault_public))
+    reading.read(_text(command))
+    if reading.faults:
+        raise _Failed("nothing was applied:\n" + "\n".join(reading.faults))
+    await store.grants.apply(reading.found)
+    for grant in reading.found:
+        command.say(f"{grant.profile.name} is applied, for {', '.join(grant.profile.allowed_callers)}")
+
+
+async def _grants(command: _Command, store: Store) -> None:
+    for grant in await store.grants.all():
+        print(listed(grant), file=command.stdout)
+
+
+async def _remove(command: _Command, store: Store) -> None:
+    name = command.arguments.name
+    if not await store.grants.remove(name):
+        raise _Failed(f"there is no grant profile {name}")
+    command.say(f"{name} is removed; runs that have it already keep it to their end")
+
+
 def _fill_cache(command: _Command) -> int:
     """Compile the guests in a process of their own, isolated and without our environment, as the service runs them."""
     settings = command.settings
@@ -236,8 +286,9 @@ def _until(expires_unix_ms: int | None, now_unix_ms: int) -> str:
 
 
 def _parser(clock: Callable[[], int]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("plimsoll-admin", description="Looks after callers and caches.")
-    rooms = parser.add_subparsers(required=True, metavar="callers|cache")
+    parser = argparse.ArgumentParser("plimsoll-admin", description="Looks after callers, grants and caches.")
+    parser.set_defaults(alone=None)
+    rooms = parser.add_subparsers(required=True, metavar="callers|vault|grants|cache")
     callers = rooms.add_parser("callers", help="who may call").add_subparsers(
         required=True, metavar="COMMAND"
     )
@@ -265,9 +316,29 @@ def _parser(clock: Callable[[], int]) -> argparse.ArgumentParser:
     taking.add_argument("file", metavar="FILE", help="- is stdin")
     taking.set_defaults(run=_import)
 
+    _grant_commands(rooms)
     cache = rooms.add_parser("cache", help="compiled guests").add_subparsers(required=True, metavar="COMMAND")
-    cache.add_parser("fill", help="compile what a service would compile at its start").set_defaults(run=None)
+    filling = cache.add_parser("fill", help="compile what a service would compile at its start")
+    filling.set_defaults(alone=_fill_cache)
     return parser
+
+
+def _grant_commands(rooms: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    vault = rooms.add_parser("vault", help="keys for secrets at rest").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    making = vault.add_parser("init", help="make the pair of keys; an existing one is never overwritten")
+    making.set_defaults(alone=_vault_init)
+    grants = rooms.add_parser("grants", help="what runs may call").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    applying = grants.add_parser("apply", help="add or replace profiles from TOML, all or none")
+    applying.add_argument("file", metavar="FILE", help="- is stdin")
+    applying.set_defaults(run=_apply)
+    grants.add_parser("list", help="show all profiles").set_defaults(run=_grants)
+    removing = grants.add_parser("remove", help="forget a profile")
+    removing.add_argument("name", metavar="NAME")
+    removing.set_defaults(run=_remove)
 
 
 def _name(text: str) -> str:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import IO
@@ -50,6 +50,8 @@ def configure_logging(stream: IO[str] | None = None, level: int = logging.INFO) 
         other.propagate = name != "uvicorn.access"
         # Their start and end are said by our `serving`, `ready` and `draining`.
         other.setLevel(max(level, logging.WARNING))
+    # It says each request we send, which is no news.
+    logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
 
 
@@ -90,11 +92,16 @@ def audit_run(
     exit_code: int | None = None,
     duration_ms: int | None = None,
     start_ms: int | None = None,
+    calls: Mapping[str, Value] | None = None,
 ) -> None:
-    """One line about one run: who, what kind and size, behind which wall, how it ended. Never the code or the output."""
+    """One line about one run: who, what kind and size, behind which wall, how it ended. Never the code or the output.
+
+    `calls` are the sums of a run with a grant.
+    """
     event(
         logger,
         "run",
+        level=logging.INFO,
         caller_id=caller_id,
         caller_name=caller_name,
         request_id=request_id,
@@ -109,6 +116,7 @@ def audit_run(
         exit_code=exit_code,
         duration_ms=duration_ms,
         start_ms=start_ms,
+        **(calls or {}),
     )
 
 

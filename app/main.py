@@ -15,15 +15,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api import describe, health, runs
+from app.api import describe, grants, health, runs
 from app.api.document import document
-from app.api.services import Readiness, Services
+from app.api.services import Brokerage, Readiness, Services
 from app.connect import routes as connect
 from app.dispatch.admission import kinds_of
+from app.dispatch.broker import BrokerAccess, BrokerSupervisor
+from app.dispatch.brokerlink import BrokerLink
 from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.keyed import Keeper, Room
+from app.dispatch.leases import Grants
 from app.dispatch.quota import Quota, Rate
 from app.dispatch.replica import Replica
 from app.dispatch.settler import Settler
@@ -50,6 +53,13 @@ _BETWEEN_BATCHES_S = 0.1
 DATABASE_DOWN = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
 
 
+async def _no_keys() -> bytes:
+    return b'{"keys":[]}'
+
+
+NO_BROKER = Brokerage("none", lambda: False, lambda: True, _no_keys)
+
+
 def unix_ms() -> int:
     """The wall clock, milliseconds since 1970."""
     return time.time_ns() // 1_000_000
@@ -70,6 +80,7 @@ class Service:
     processes: Sequence[ProviderProcess]
     surroundings: Surroundings
     body: BodyLimits
+    broker: BrokerAccess | None = None
     app: ASGIApp = field(init=False)
     api: FastAPI = field(init=False)
     services: Services | None = None
@@ -104,10 +115,14 @@ def create_service(
     *,
     private: Mapping[str, Caller] | None = None,
     surroundings: Surroundings | None = None,
+    broker: BrokerAccess | None = None,
 ) -> Service:
-    """The service over `processes`. `private` maps tokens to in-memory callers and replaces those of the database."""
+    """The service over `processes`, and `broker` for runs with grants.
+
+    `private` maps tokens to in-memory callers and replaces those of the database.
+    """
     limits = body_limits(kinds_of(each.name for each in processes))
-    service = Service(settings, tuple(processes), surroundings or around(), limits)
+    service = Service(settings, tuple(processes), surroundings or around(), limits, broker)
     service.api = _api(service)
     access = Access(
         authenticate=_authenticate(service, private),
@@ -139,7 +154,7 @@ def _api(service: Service) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
     )
-    for room in (runs, describe, health, connect):
+    for room in (runs, grants, describe, health, connect):
         api.include_router(room.router(service.running))
     return api
 
@@ -160,6 +175,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
 
         await stack.enter_async_context(Replica(store.replicas, store.runs, cancel, surroundings.owner))
     settler = await stack.enter_async_context(Settler())
+    brokered, brokerage = await _broker(stack, service.broker, store, settler)
     keeper = EvidenceKeeper(store.evidence)
     for each in supervisors:
         each.on_info = keeper.hear
@@ -171,6 +187,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         settler=settler,
         output_bytes=settings.output_bytes,
         around=surroundings,
+        grants=brokered,
     )
     dispatcher = await stack.enter_async_context(running)
     settler.watch(_prune(store, keeper, settings.retention_days * _DAY_MS, surroundings))
@@ -185,8 +202,28 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
         body=service.body,
         budget=Budget(),
         version=VERSION,
-        readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full),
+        readiness=lambda: readiness(dispatcher, supervisors, surroundings.disk_full, brokerage),
+        grants=store.grants,
+        broker=brokerage,
     )
+
+
+async def _broker(
+    stack: AsyncExitStack, access: BrokerAccess | None, store: Store, settler: Settler
+) -> tuple[Grants, Brokerage]:
+    """What the dispatcher and the routes need of the broker, owned by `stack`."""
+    if access is None:
+        return Grants(store.grants, None), NO_BROKER
+    link = await stack.enter_async_context(BrokerLink(access.url, access.control))
+    if access.process is None:
+        settler.watch(link.watch(lambda: None))
+        there = Brokerage(access.kind, lambda: link.answered, lambda: link.asked, link.keys)
+        return Grants(store.grants, link), there
+    supervisor = await stack.enter_async_context(BrokerSupervisor(access.process))
+    settler.watch(link.watch(supervisor.silent))
+    serving = supervisor.serving.is_set
+    given = Grants(store.grants, link, serving=serving, give_up=supervisor.kill)
+    return given, Brokerage(access.kind, serving, lambda: supervisor.told, link.keys)
 
 
 async def _reconcile(store: Store, surroundings: Surroundings) -> None:
@@ -212,13 +249,18 @@ def requests_per_min(settings: Settings) -> int:
 
 
 def readiness(
-    dispatcher: Dispatcher, members: Sequence[ProviderSupervisor], disk_full: Callable[[], bool]
+    dispatcher: Dispatcher,
+    members: Sequence[ProviderSupervisor],
+    disk_full: Callable[[], bool],
+    broker: Brokerage = NO_BROKER,
 ) -> Readiness:
-    """Ready once each provider's first evidence ended, and not while draining.
+    """Ready once each provider's first evidence ended and the broker said its first word, and not while draining.
 
     Reasons are codes, also when ready: what keeps a provider from serving, and from proving the next stronger wall.
     """
     pending = [f"{each.provider}:evidence_pending" for each in members if not each.evidence_ended]
+    if not broker.told():
+        pending.append("broker:pending")
     if dispatcher.draining:
         pending.append("draining")
     if disk_full():
@@ -230,6 +272,8 @@ def readiness(
         for code in (*each.latest.faults, *each.latest.shortfalls)
     ]
     away = [f"{each.provider}:away" for each in members if each.evidence_ended and each.away]
+    if broker.kind != "none" and broker.told() and not broker.serving():
+        away.append("broker:away")
     return Readiness(not pending, (*pending, *amiss, *away))
 
 

@@ -11,6 +11,8 @@ RUNTIME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 _IMAGE: Final = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _UNIX: Final = re.compile(r"unix:///[\x21-\x7e]{1,100}")
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
+_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
+_BROKER: Final = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost):([0-9]{1,5})")
 _DECIMAL: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _PORTS: Final = range(65536)
@@ -162,3 +164,28 @@ def addresses(text: str) -> tuple[str, ...]:
         return tuple(str(ipaddress.ip_address(part.strip())) for part in text.split(","))
     except ValueError:
         raise BadValue("must be a comma-separated list of IP addresses") from None
+
+
+def user(text: str) -> str:
+    """The name of a user of this machine; whether there is one is looked at when it is needed."""
+    if not _USER.fullmatch(text):
+        raise BadValue("must be a user's name: letters, digits, dots, dashes and underscores, at most 32")
+    return text
+
+
+def networks(text: str) -> str:
+    """IP networks, as they are written. That each is loopback or private is for the broker to say."""
+    try:
+        for part in text.split(","):
+            ipaddress.ip_network(part.strip())
+    except ValueError:
+        raise BadValue("must be a comma-separated list of networks, as in 10.1.0.0/16") from None
+    return text
+
+
+def broker(text: str) -> str:
+    """Where a broker listens. Plain http carries its secrets, so it is for loopback alone."""
+    url = _BROKER.fullmatch(text)
+    if not _UNIX.fullmatch(text) and (url is None or int(url[2]) not in _PORTS):
+        raise BadValue("must be unix:///PATH or http://127.0.0.1:PORT")
+    return text

@@ -29,6 +29,7 @@ from app.private import LOCAL, DoorBroken, PrivateDoor
 from app.settings import DOCKER, Settings, SettingsError, kind_of, read_settings, settings_help
 
 if TYPE_CHECKING:  # heavy: imported after the providers are started
+    from app.dispatch.broker import BrokerAccess
     from app.http.listener import Server
     from app.main import Service
 
@@ -63,7 +64,7 @@ def serve(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             processes = [_start(settings, name, owned) for name in settings.providers]
         except (OSError, UnsafeStateError) as error:
             return _failed(door, settings, error)
-        return _run(settings, processes, door, token)
+        return _run(settings, processes, door, token, owned)
 
 
 def _start(settings: Settings, name: str, owned: ExitStack) -> ProviderProcess:
@@ -122,15 +123,22 @@ def _raise_file_limit() -> None:
 
 
 def _run(
-    settings: Settings, processes: Sequence[ProviderProcess], door: PrivateDoor | None, token: str | None
+    settings: Settings,
+    processes: Sequence[ProviderProcess],
+    door: PrivateDoor | None,
+    token: str | None,
+    owned: ExitStack,
 ) -> int:
-    from app.http.sockets import UnsafePathError  # noqa: PLC0415  # after the providers are started
+    from app.brokerage import open_broker  # noqa: PLC0415  # after the providers are started
+    from app.http.sockets import UnsafePathError  # noqa: PLC0415  # as above
     from app.store.values import StoreError  # noqa: PLC0415  # as above
+    from app.vault.keys import KeyUnusable  # noqa: PLC0415  # as above
 
     try:
         sockets = [_bind(settings, door)]
-        return asyncio.run(_serve(settings, processes, sockets, door, token))
-    except (OSError, UnsafePathError, StoreError) as error:
+        broker = open_broker(settings, sockets, owned)
+        return asyncio.run(_serve(settings, processes, sockets, door, token, broker))
+    except (OSError, UnsafePathError, UnsafeStateError, StoreError, KeyUnusable) as error:
         return _failed(door, settings, error)
 
 
@@ -165,12 +173,13 @@ async def _serve(
     sockets: list[socket.socket],
     door: PrivateDoor | None,
     token: str | None,
+    broker: "BrokerAccess | None",
 ) -> int:
     from app.http.listener import make_server  # noqa: PLC0415  # after the providers are started
     from app.main import VERSION, create_service  # noqa: PLC0415  # as above
 
     private = {token: LOCAL} if token is not None else None
-    service = create_service(settings, processes, private=private)
+    service = create_service(settings, processes, private=private, broker=broker)
     ending = Ending(service, settings.drain_grace_s)
 
     def listening() -> None:

@@ -6,7 +6,7 @@ limit.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,41 @@ class Settings:
     retention_days: int = 30
     kept_caller_mb: int = 64
     kept_total_mb: int = 1024
+    broker_url: str = ""
+    broker_secret_file: Path | None = None
+    broker_same_user: bool = False
+    broker_user: str = ""
+    broker_key: Path | None = None
+    broker_networks: str = ""
+    broker_ca_file: Path | None = None
+    broker_minters: Path | None = None
+
+    @property
+    def vault_public(self) -> Path:
+        """The key that the service seals with."""
+        return self.data_dir / "vault.public"
+
+    @property
+    def vault_private(self) -> Path:
+        """The broker's key."""
+        return self.broker_key or self.data_dir / "vault.private"
+
+    @property
+    def broker_here(self) -> bool:
+        """Whether the service starts a broker itself."""
+        return not self.broker_url and (self.broker_same_user or bool(self.broker_user))
+
+    def broker_frame(self, control: str, listeners: Sequence[tuple[str | None, int]]) -> dict[str, Any]:
+        """What a broker of ours is told: its key's place, whom it serves, and where it must not call."""
+        return {
+            "key": str(self.vault_private),
+            "control": control,
+            "networks": self.broker_networks,
+            "ca_file": str(self.broker_ca_file or ""),
+            "minters": str(self.broker_minters or ""),
+            "listeners": [list(each) for each in listeners],
+            "peers": [os.geteuid()],
+        }
 
     def memory_of(self, provider: str) -> int:
         """Memory of one of its runs, MiB."""
@@ -308,6 +343,62 @@ SETTINGS: tuple[Setting, ...] = (
         "Answers kept for keys and async runs, all callers, MiB.",
     ),
     Setting(
+        "PLIMSOLL_BROKER_SAME_USER",
+        "broker_same_user",
+        readers.flag,
+        "0",
+        "1: start a broker under the service's own user.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_USER",
+        "broker_user",
+        readers.user,
+        "unset",
+        "Start a broker under this user; the service must be root.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_KEY",
+        "broker_key",
+        readers.path,
+        "vault.private in the data directory",
+        "The broker's private key; 0600, its own user's.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_NETWORKS",
+        "broker_networks",
+        readers.networks,
+        "none",
+        "Loopback and private networks in which APIs may be.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_CA_FILE",
+        "broker_ca_file",
+        readers.path,
+        "the system's authorities",
+        "Certificates that APIs are verified with, instead.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_MINTERS",
+        "broker_minters",
+        readers.path,
+        "none",
+        "Minters of credentials, as TOML; 0600, the broker's user's.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_URL",
+        "broker_url",
+        readers.broker,
+        "a broker of its own, if it has a user",
+        "A broker that is started by somebody else.",
+    ),
+    Setting(
+        "PLIMSOLL_BROKER_SECRET_FILE",
+        "broker_secret_file",
+        readers.path,
+        "unset",
+        "The control secret of that broker; 0600.",
+    ),
+    Setting(
         "PLIMSOLL_RETENTION_DAYS",
         "retention_days",
         readers.whole(1, 3650),
@@ -359,7 +450,22 @@ def _together(settings: Settings) -> list[str]:
         faults.append("PLIMSOLL_ALLOWED_HOSTS: is required when PLIMSOLL_ADDR is a wildcard address")
     if settings.insecure and not settings.address.loopback:
         faults.append("PLIMSOLL_INSECURE: is allowed on a loopback address only")
-    return faults + _of_runtimes(settings) + _of_memory(settings)
+    return faults + _of_runtimes(settings) + _of_memory(settings) + _of_broker(settings)
+
+
+def _of_broker(settings: Settings) -> list[str]:
+    faults = []
+    if settings.broker_same_user and settings.broker_user:
+        faults.append("PLIMSOLL_BROKER_USER: must not be set together with PLIMSOLL_BROKER_SAME_USER")
+    if settings.broker_user and settings.broker_key is None:
+        faults.append(
+            "PLIMSOLL_BROKER_KEY: is required with PLIMSOLL_BROKER_USER, in a folder that it can enter"
+        )
+    if bool(settings.broker_url) is not (settings.broker_secret_file is not None):
+        faults.append("PLIMSOLL_BROKER_SECRET_FILE: goes with PLIMSOLL_BROKER_URL, and it with this")
+    if settings.broker_url and (settings.broker_same_user or settings.broker_user):
+        faults.append("PLIMSOLL_BROKER_URL: must not be set together with a user for a broker of ours")
+    return faults
 
 
 def _of_runtimes(settings: Settings) -> list[str]:

@@ -77,8 +77,16 @@ class Budget:
 class Calls:
     """An async context manager: at its exit nothing of the run is left here."""
 
-    def __init__(self, grant: Grant, credential: Credential, upstream: Upstream, clocks: Clocks) -> None:
-        """Nothing is sent yet."""
+    def __init__(
+        self,
+        grant: Grant,
+        credential: Credential,
+        upstream: Upstream,
+        clocks: Clocks,
+        going: asyncio.Semaphore | None = None,
+    ) -> None:
+        """Nothing is sent yet. `going` bounds the requests of all runs together that are on their way."""
+        self._all_going = going or asyncio.Semaphore(IN_FLIGHT)
         self._grant, self._upstream, self._clocks = grant, upstream, clocks
         self._credential: Credential | None = credential
         self._net = Net(credential.secrets)
@@ -160,7 +168,7 @@ class Calls:
         allowed = decide(self._grant.routes, call)
         if isinstance(allowed, Denied):
             return Failed(CallCode.DENIED, allowed.reason)
-        async with self._slots:
+        async with self._slots, self._all_going:
             # 4. When the API can take it.
             going = await self._going()
             if isinstance(going, Shed):

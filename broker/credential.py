@@ -5,34 +5,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.policy import REQUEST_HEADERS
 from broker.scrub import SHORTEST
+from plimsoll.contract.profiles import HEADER, SCHEME, TAKEN_HEADERS
 
 LONGEST: Final = 16 << 10
 _TOKEN: Final = re.compile(rf"[!-~]{{{SHORTEST},{LONGEST}}}")
-_HEADER: Final = re.compile(r"[a-z0-9-]{1,64}")
-_SCHEME: Final = re.compile(r"[A-Za-z0-9-]{0,32}")
-_OURS: Final = REQUEST_HEADERS | {
-    *(
-        "host",
-        "connection",
-        "content-length",
-        "transfer-encoding",
-        "te",
-        "trailer",
-        "upgrade",
-        "keep-alive",
-        "expect",
-    ),
-    *(
-        "accept-encoding",
-        "user-agent",
-        "proxy-authorization",
-        "proxy-connection",
-        "cookie",
-        "content-encoding",
-    ),
-}
 
 
 class CredentialFault(ValueError):
@@ -48,11 +25,11 @@ class Place:
 
     def __post_init__(self) -> None:
         """Refuse a header that says something else, or that guests may send."""
-        if not _HEADER.fullmatch(self.header) or self.header in _OURS:
+        if not HEADER.fullmatch(self.header) or self.header in TAKEN_HEADERS:
             raise CredentialFault(
                 "the header must be 1 to 64 of [a-z0-9-], and none that requests use for something else"
             )
-        if not _SCHEME.fullmatch(self.scheme):
+        if not SCHEME.fullmatch(self.scheme):
             raise CredentialFault("the scheme must be up to 32 of [A-Za-z0-9-]")
 
 

@@ -27,6 +27,8 @@ from plimsoll.contract.grants import CallCode
 
 PASS_BYTES: Final = 32
 LEASES: Final = 4_096
+GOING: Final = 256
+"""Requests of all runs together that are on their way; each may bring an answer of 4 MiB. Others wait."""
 GRACE_S: Final = 30.0
 """How long a lease outlives its run's budget, should nobody close it."""
 _UNKNOWN: Final = write_answer(Failed(CallCode.NO_GRANT, "this run has no grant"))
@@ -67,6 +69,7 @@ class Leases:
         self._by_run: dict[str, _Lease] = {}
         self._by_digest: dict[bytes, _Lease] = {}
         self._opening: set[str] = set()
+        self._going = asyncio.Semaphore(GOING)
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,8 +99,13 @@ class Leases:
 
     async def call(self, shown: bytes, run_id: str, worker: str, message: bytes) -> bytes:
         """The answer to a guest's message, brought by `worker` with this pass."""
+        calls = self.calls_of(shown, run_id, worker)
+        return _UNKNOWN if calls is None else await calls.call(message)
+
+    def calls_of(self, shown: bytes, run_id: str, worker: str) -> Calls | None:
+        """The calls of the run whose pass `worker` shows; None for a pass that is unknown, closed, expired or another's."""
         lease = self._find(shown, run_id, worker)
-        return _UNKNOWN if lease is None else await lease.calls.call(message)
+        return None if lease is None else lease.calls
 
     async def close(self, run_id: str) -> Trace | None:
         """End the run's lease; None if it has none. From here on its pass opens nothing."""
@@ -135,7 +143,8 @@ class Leases:
     def _keep(self, terms: Terms, grant: Grant, credential: Credential, upstream: Upstream) -> bytes:
         secret = self._randomness(PASS_BYTES)
         until = self._clocks.monotonic() + terms.budget_s + GRACE_S
-        lease = _Lease(terms, Calls(grant, credential, upstream, self._clocks), _digest(secret), until)
+        calls = Calls(grant, credential, upstream, self._clocks, self._going)
+        lease = _Lease(terms, calls, _digest(secret), until)
         self._by_run[terms.run_id] = self._by_digest[lease.digest] = lease
         return secret
 

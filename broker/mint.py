@@ -90,11 +90,12 @@ class JwtMinter:
         randomness: Callable[[int], bytes],
     ) -> None:
         """`clock` gives Unix seconds, `randomness` that many random bytes."""
-        self._key, self._claims, self._place = key, claims, place
+        self._claims, self._place = claims, place
         self._clock, self._randomness = clock, randomness
+        self.key = key
 
     async def mint(self, order: Order) -> Credential | MintFault:
-        return attach(jose.sign(self._filled(order), self._key).encode(), self._place)
+        return attach(jose.sign(self._filled(order), self.key).encode(), self._place)
 
     def _filled(self, order: Order) -> dict[str, Any]:
         if not order.caller:

@@ -23,8 +23,8 @@ from urllib.parse import quote
 
 from broker.message import Call, Pairs
 from plimsoll.contract.grants import ANY_SEGMENT, METHODS, SEGMENT, SEGMENTS, Route
+from plimsoll.contract.profiles import REQUEST_HEADERS
 
-REQUEST_HEADERS: Final = frozenset({"content-type", "accept", "if-match", "if-none-match", "idempotency-key"})
 HEADER_BYTES: Final = 1024
 QUERY_VALUES: Final = 64
 QUERY_BYTES: Final = 4096

@@ -12,7 +12,7 @@ from plimsoll.contract.bounds import OUTPUT_FLOOD_FACTOR
 from plimsoll.contract.requests import Kind, Payload
 from plimsoll.contract.results import Artifact, Outcome
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Environment, Out, Resources, StepEnded
+from plimsoll.contract.worker import Environment, Lease, Out, Resources, StepEnded
 
 CEILINGS: Final[Mapping[str, Tier]] = {"wasm": Tier.PROCESS, "docker": Tier.KERNEL}
 """The most a kind of provider can ever claim, whatever it observes. Any other kind: `process`."""
@@ -56,6 +56,7 @@ class Order:
     """One run for a provider. `tenant` is equal for runs that may share a sandbox's process.
 
     With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end.
+    `lease` is for the provider's own side, which calls the broker with it; nothing of it goes behind the wall.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class Order:
     timeout_ms: int
     output_bytes: int
     stream: bool = False
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)

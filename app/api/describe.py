@@ -11,7 +11,7 @@ from app.api.shapes import evidence_body, kinds_served, provider_body
 from app.store.values import StoredEvidence
 from plimsoll.contract import bounds
 from plimsoll.contract.requests import PROTOCOL
-from plimsoll.contract.rest import DescribeBody, EvidenceBody, LimitsBody, ProvidersBody
+from plimsoll.contract.rest import DescribeBody, EvidenceBody, GrantsServed, LimitsBody, ProvidersBody
 from plimsoll.contract.tiers import FLOORS, Tier
 
 Digest = Annotated[
@@ -89,4 +89,5 @@ def _describe(services: Services) -> DescribeBody:
             timeout_ceiling_ms=bounds.TIMEOUT_CEILING_MS,
         ),
         providers=[provider_body(each) for each in candidates],
+        grants=GrantsServed(served=services.broker.serving(), broker=services.broker.kind),
     )

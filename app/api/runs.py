@@ -156,7 +156,8 @@ def router(services: GetServices) -> APIRouter:
         running, whose = services(), whose_runs(request.scope)
         run = await awaited(running, caller_of(request.scope), whose, run_id, wait)
         body = await running.runs.body(run_id, whose) if run.kept else None
-        return answer(run_view(run, body), sparse=True)
+        trace = await running.runs.grant_trace(run_id, whose) if run.grant_profile else None
+        return answer(run_view(run, body, trace), sparse=True)
 
     @routes.post(
         "/{run_id}/cancel",

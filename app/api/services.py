@@ -1,14 +1,15 @@
 """What the routes need, gathered once by the composition root."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.dispatch.broker import BrokerKind
 from app.dispatch.dispatcher import Dispatcher
 from app.dispatch.keyed import Keeper
 from app.http.budget import Budget
 from app.http.limits import BodyLimits
-from app.store.values import RunsPage, StoredEvidence, StoredRun
+from app.store.values import RunsPage, StoredEvidence, StoredGrant, StoredRun
 
 
 class StoredRuns(Protocol):
@@ -17,6 +18,7 @@ class StoredRuns(Protocol):
     async def get(self, run_id: str, caller_id: str | None) -> StoredRun | None: ...
     async def body(self, run_id: str, caller_id: str | None) -> bytes | None: ...
     async def request_cancel(self, run_id: str, caller_id: str | None) -> StoredRun | None: ...
+    async def grant_trace(self, run_id: str, caller_id: str | None) -> str | None: ...
     async def page(self, caller_id: str | None, cursor: str | None, limit: int) -> RunsPage | None: ...
 
 
@@ -34,6 +36,22 @@ class Readiness:
     reasons: tuple[str, ...] = ()
 
 
+class StoredGrants(Protocol):
+    """Reading grant profiles."""
+
+    async def all(self) -> list[StoredGrant]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Brokerage:
+    """Which broker there is, whether it serves now, whether that could be told once, and the public keys it signs with."""
+
+    kind: BrokerKind
+    serving: Callable[[], bool]
+    told: Callable[[], bool]
+    keys: Callable[[], Awaitable[bytes]]
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The running service as its routes see it."""
@@ -48,6 +66,8 @@ class Services:
     budget: Budget
     version: str
     readiness: Callable[[], Readiness]
+    grants: StoredGrants
+    broker: Brokerage
 
 
 GetServices = Callable[[], Services]

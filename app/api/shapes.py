@@ -7,12 +7,16 @@ from typing import Any
 from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
 from app.store.values import StartingRun, State, StoredEvidence, StoredRun
+from plimsoll.contract import codec
 from plimsoll.contract.content import file_text, stream_text
+from plimsoll.contract.leases import CallTrace
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.rest import (
     ArtifactBody,
+    CallBody,
+    CallsBody,
     EnvironmentBody,
     EvidenceBody,
     FactBody,
@@ -118,8 +122,11 @@ def run_answer(run: Finished) -> RunAnswer:
     )
 
 
-def run_view(run: StoredRun, body: bytes | None = None) -> RunView:
-    """A run as kept, with its result when `body` is the kept answer. What was chosen counts only once it can have run."""
+def run_view(run: StoredRun, body: bytes | None = None, trace: str | None = None) -> RunView:
+    """A run as kept, with its result when `body` is the kept answer, and its calls when `trace` is what was kept of them.
+
+    What was chosen counts only once it can have run.
+    """
     view: dict[str, Any] = {
         "id": run.id,
         "state": run.state.value,
@@ -128,7 +135,10 @@ def run_view(run: StoredRun, body: bytes | None = None) -> RunView:
         "created_unix_ms": run.created_unix_ms,
         "ended_unix_ms": run.ended_unix_ms,
         "settled": run.settled,
+        "grant_profile": run.grant_profile or None,
     }
+    if trace is not None:
+        view["calls"] = calls_body(trace)
     if run.state is State.NOT_DISPATCHED:
         return RunView(**view, not_dispatched=NotDispatched(reason=Reason(run.reason)))
     view |= {
@@ -147,6 +157,31 @@ def run_view(run: StoredRun, body: bytes | None = None) -> RunView:
     return RunView(**view, instance=run.record.instance, record=record_body(run.record))
 
 
+def calls_body(trace: str) -> CallsBody:
+    """What is kept of a run's calls."""
+    found = codec.loads(CallTrace, trace.encode())
+    entries = [
+        CallBody(
+            route=found.routes[each.route],
+            status=each.status,
+            delivered=each.delivered,
+            bytes_back=each.bytes_back,
+            ms=each.ms,
+        )
+        for each in found.entries
+    ]
+    return CallsBody(
+        sent=found.sent,
+        delivered=found.delivered,
+        bytes_out=found.bytes_out,
+        bytes_back=found.bytes_back,
+        probes=found.probes,
+        failed=dict(found.failed),
+        entries=entries,
+        left_out=found.left_out,
+    )
+
+
 def live_view(row: StartingRun) -> RunView:
     """A run that was written ahead a moment ago."""
     return RunView(
@@ -161,6 +196,7 @@ def live_view(row: StartingRun) -> RunView:
         evidence_sha256=row.evidence_sha256,
         environment=row.environment,
         software_identity=row.software_identity,
+        grant_profile=row.grant_profile or None,
     )
 
 

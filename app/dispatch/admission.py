@@ -1,7 +1,8 @@
 """Whether a run may start here, decided in a fixed order; pure, and every denial is a value with its reason.
 
-Candidates are narrowed by kind, software and floor, in that order, and the first rule that leaves none names the reason. A wall
-that is not proven right now meets no floor. The run goes to the first that is left, or to another one behind no weaker wall.
+Candidates are narrowed by kind, software, grant and floor, in that order, and the first rule that leaves none names the
+reason. A wall that is not proven right now meets no floor. The run goes to the first that is left, or to another one behind no
+weaker wall.
 
 Full or lost, capacity never moves a run to a weaker wall: a worker that is away keeps its place in the order by what it proved
 last, and before its first look at the wall by what its kind can ever prove. One that is there and proves less than it did has
@@ -30,6 +31,7 @@ EXECUTION_DISABLED = Refusal(
     Code.EXECUTION_DISABLED, "Execution is off: no SANDBOX_PROVIDER is configured.", Reason.UNSUPPORTED
 )
 DRAINING = Refusal(Code.DRAINING, "The service is shutting down and takes no new runs.", Reason.ENVIRONMENT)
+NO_BROKER = Refusal(Code.UNSUPPORTED, "Grants need a broker, and none is configured.", Reason.UNSUPPORTED)
 UNAVAILABLE = Refusal(
     Code.UNAVAILABLE, "The worker for this run is not available right now.", Reason.ENVIRONMENT
 )
@@ -90,12 +92,14 @@ class Candidate:
         return self.info.tier.at_most(self.ceiling)
 
 
-def choose(candidates: Sequence[Candidate], request: RunRequest) -> tuple[Candidate, ...] | Refusal:
-    """The candidates that may take `request`, best first, or why none may."""
+def choose(
+    candidates: Sequence[Candidate], request: RunRequest, *, broker: bool = False
+) -> tuple[Candidate, ...] | Refusal:
+    """The candidates that may take `request`, best first, or why none may. `broker`: there is one for grants."""
     if not candidates:
         return EXECUTION_DISABLED
-    if _profile(request):
-        return Refusal(Code.UNSUPPORTED, "Grants need a broker, and none is configured.", Reason.UNSUPPORTED)
+    if _profile(request) and not broker:
+        return NO_BROKER
     serving = [each for each in candidates if each.can_run(request.payload.kind)]
     if not serving:
         return Refusal(
@@ -108,6 +112,9 @@ def choose(candidates: Sequence[Candidate], request: RunRequest) -> tuple[Candid
         return Refusal(
             Code.SOFTWARE_UNMET, "No worker here runs software that the rule allows.", Reason.ENVIRONMENT
         )
+    if _profile(request) and not (allowed := [each for each in allowed if _can_call(each, request)]):
+        detail = f"No provider here lets {request.payload.kind.value} call with a grant."
+        return Refusal(Code.UNSUPPORTED, detail, Reason.UNSUPPORTED)
     return _by_floor(allowed, request.minimum_isolation)
 
 
@@ -134,6 +141,12 @@ def _software_meets(candidate: Candidate, request: RunRequest) -> bool:
     if environment is None or (candidate.place is Tier.NONE and not environment.software_identity):
         return True
     return software_allowed(request.software_rule, environment.software_identity)
+
+
+def _can_call(candidate: Candidate, request: RunRequest) -> bool:
+    """Whether its guests can call a broker; not known yet is not the reason that nothing runs."""
+    environment = _environment(candidate, request)
+    return environment is None or environment.grants
 
 
 def _by_floor(allowed: Sequence[Candidate], floor: Tier | None) -> tuple[Candidate, ...] | Refusal:

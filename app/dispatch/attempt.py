@@ -9,7 +9,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -17,6 +17,7 @@ from app.dispatch.admission import UNAVAILABLE
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.heard import Heard, Misfit
 from app.dispatch.killpoints import KillPoint, Reached
+from app.dispatch.leases import Held
 from app.dispatch.outcome import Finished, audit_row, finished, finished_row, may_have_run
 from app.dispatch.settler import Settler
 from app.log import event, logger
@@ -75,7 +76,14 @@ class Runs(Protocol):
     async def insert_starting(self, run: StartingRun, keep: Keep | None = None) -> None: ...
     async def finish(self, run_id: str, end: FinishedRun, body: bytes | None = None) -> bool: ...
     async def settle(
-        self, run_id: str, *, state: Unfinished, reason: str, settled: bool, audit: AuditRow | None
+        self,
+        run_id: str,
+        *,
+        state: Unfinished,
+        reason: str,
+        settled: bool,
+        audit: AuditRow | None,
+        grant_trace: str | None = None,
     ) -> bool: ...
     async def fence(self, run: StartingRun, reason: str, audit: AuditRow) -> bool: ...
 
@@ -111,6 +119,7 @@ class Attempt:
     evidence: EvidenceKeeper
     keep: Keep | None = None
     render: Render | None = None
+    lease: Held | None = None
     heard: Heard = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,13 +128,34 @@ class Attempt:
 
     async def follow(self) -> Finished:
         """Start it and give its end. Raises Refused: marked when nothing ran, `may_have_run` without a mark otherwise."""
-        if self.cancel.requested:
+        try:
+            if self.cancel.requested:
+                await self._void()
+                raise await self._not_dispatched(GONE)
+            self.reached(KillPoint.BEFORE_SEND)
+            heard = await self._follow()
+            self.reached(KillPoint.AFTER_END_RECEIVED)
+            return await self._finish(heard)
+        finally:
+            await self._end_calls()
+
+    async def hold(self, given: Awaitable[Held]) -> None:
+        """Wait for the run's lease, and hand it over with the run. Raises Refused (nothing ran); the ticket is void then."""
+        try:
+            self.lease = await given
+        except Refused:
             await self._void()
-            raise await self._not_dispatched(GONE)
-        self.reached(KillPoint.BEFORE_SEND)
-        heard = await self._follow()
-        self.reached(KillPoint.AFTER_END_RECEIVED)
-        return await self._finish(heard)
+            raise
+        self.job = replace(self.job, lease=self.lease.lease)
+
+    async def _end_calls(self) -> None:
+        """Before any word about the run leaves."""
+        if self.lease is not None:
+            await self.lease.close()
+
+    @property
+    def _grant_trace(self) -> str | None:
+        return None if self.lease is None else self.lease.kept()
 
     # 1 -----------------------------------------------------------------------------------------------------------
     async def write_ahead(self) -> None:
@@ -147,7 +177,8 @@ class Attempt:
         self.reached(KillPoint.AFTER_STARTING_COMMIT)
 
     async def _void(self) -> None:
-        """Give the slot back. A worker that cannot be asked keeps the ticket only until it expires."""
+        """Give the slot and the lease back. A worker that cannot be asked keeps the ticket only until it expires."""
+        await self._end_calls()
         try:
             async with asyncio.timeout(_QUERY_S):
                 await self.worker.query(self.row.id, void=True)
@@ -200,6 +231,7 @@ class Attempt:
 
     # 3 -----------------------------------------------------------------------------------------------------------
     async def _finish(self, heard: Heard) -> Finished:
+        await self._end_calls()
         run = finished(self.row, self.request, self.ticket, heard)
         if not run.tier.meets(self.request.minimum_isolation):
             # The worker ran it behind less than it promised: an incident, never a success.
@@ -222,7 +254,7 @@ class Attempt:
             if not self.evidence.knows(run.evidence_sha256):
                 await self.evidence.learn(self.worker, run.evidence_sha256)
             self.reached(KillPoint.BEFORE_END_COMMIT)
-            if await self.runs.finish(self.row.id, finished_row(self.row, run), run.body):
+            if await self.runs.finish(self.row.id, self._finished_row(run), run.body):
                 return run
             event(logger, "run.settled_before_its_end", level=logging.ERROR, run_id=self.row.id)
         except (StoreError, WorkerLost) as error:
@@ -234,8 +266,11 @@ class Attempt:
                 cause=type(error).__name__,
             )
             run = self._with_body(replace(run, recorded=False))
-            self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, run), run.body))
+            self.settler.later(lambda: self.runs.finish(self.row.id, self._finished_row(run), run.body))
         return self._with_body(replace(run, recorded=False))
+
+    def _finished_row(self, run: Finished) -> FinishedRun:
+        return finished_row(self.row, run, self._grant_trace)
 
     def _with_body(self, run: Finished) -> Finished:
         return replace(run, body=self.render(run)) if self.render else run
@@ -285,6 +320,7 @@ class Attempt:
 
     async def _settle_from_worker(self) -> None:
         """Ask again while the worker can still answer, then let `may_have_run` be final."""
+        await self._end_calls()  # this is not the only one who may write the last word
         state: RunState | Literal["silent", "gone"] = "silent"
         for _ in range(_SETTLE_TRIES):
             state = await self._ask()
@@ -306,7 +342,7 @@ class Attempt:
             return
         run = finished(self.row, self.request, self.ticket, heard)
         late = self._with_body(replace(run, recorded=True))
-        self.settler.later(lambda: self.runs.finish(self.row.id, finished_row(self.row, late), late.body))
+        self.settler.later(lambda: self.runs.finish(self.row.id, self._finished_row(late), late.body))
 
     # 5 -----------------------------------------------------------------------------------------------------------
     async def _may_have_run(self, cause: str, *, settled: bool = True) -> Refused:
@@ -319,6 +355,7 @@ class Attempt:
         return Refused(replace(refusal, run_id=self.row.id))
 
     async def _write_or_later(self, state: Unfinished, reason: str, *, settled: bool) -> None:
+        await self._end_calls()
         try:
             await self._write(state, reason, settled=settled)
         except StoreError as error:
@@ -338,7 +375,14 @@ class Attempt:
     async def _write(self, state: Unfinished, reason: str, *, settled: bool) -> None:
         # The trail has one row a run, written with its last word.
         audit = audit_row(self.row, f"run.{state.value}", self.unix_ms(), reason=reason) if settled else None
-        await self.runs.settle(self.row.id, state=state, reason=reason, settled=settled, audit=audit)
+        await self.runs.settle(
+            self.row.id,
+            state=state,
+            reason=reason,
+            settled=settled,
+            audit=audit,
+            grant_trace=self._grant_trace,
+        )
 
 
 def _cause(silence: str) -> str:

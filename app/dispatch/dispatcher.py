@@ -5,22 +5,23 @@ Nothing here waits for another run. Everything before the attempt's `start` is p
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
 from app.dispatch.admission import DRAINING, UNAVAILABLE, Candidate, ceiling_of, choose
-from app.dispatch.attempt import DATABASE_DOWN, Attempt, Cancel, Render, Runs
+from app.dispatch.attempt import DATABASE_DOWN, GRACE_S, Attempt, Cancel, Render, Runs
 from app.dispatch.audit import Say, audited
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.killpoints import KillPoint, Reached, pass_by
+from app.dispatch.leases import Grants, Held, profile_name
 from app.dispatch.outcome import Finished, payload_bytes
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler
 from app.identity import Caller, Scope
-from app.store.values import Keep, StartingRun, StoreError
+from app.store.values import Keep, StartingRun, StoredGrant, StoreError
 from plimsoll.contract import bounds
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 from plimsoll.contract.requests import RunRequest
@@ -103,7 +104,7 @@ async def _follow(attempt: Attempt, held: ExitStack, say: Say) -> Finished | Ref
             end = await attempt.follow()
         except Refused as refused:
             end = refused.refusal
-    say(end)
+    say(end, attempt.lease)
     return end
 
 
@@ -120,8 +121,10 @@ class Dispatcher:
         settler: Settler,
         output_bytes: int,
         around: Surroundings,
+        grants: Grants,
     ) -> None:
         self._members = tuple(members)
+        self._grants = grants
         self._runs = runs
         self._evidence = evidence
         self._quota = quota
@@ -181,19 +184,35 @@ class Dispatcher:
         try:
             return await self._begin(caller, request, cancel, wish, say)
         except Refused as refused:
-            say(refused.refusal)
+            say(refused.refusal, None)
             raise
+
+    async def check(self, caller: Caller, request: RunRequest, request_id: str) -> None:
+        """Whether the caller may run code, and with the grant it names. Raises Refused."""
+        try:
+            await self._permitted(caller, request)
+        except Refused as refused:
+            audited(caller, request, request_id)(refused.refusal, None)
+            raise
+
+    async def _permitted(self, caller: Caller, request: RunRequest) -> StoredGrant | None:
+        if not caller.may(Scope.RUN):
+            raise Refused(NOT_PERMITTED)
+        return await self._grants.permitted(caller, request)
 
     async def _begin(
         self, caller: Caller, request: RunRequest, cancel: Cancel, wish: Wish, say: Say
     ) -> "Live":
-        chosen = self._admit(caller, request)
+        grant = await self._permitted(caller, request)
+        chosen = self._admit(request)
         with ExitStack() as held:
             held.enter_context(self._quota.enter(caller.id))
             run_id = self._around.new_run_id()
             self._cancels[run_id] = cancel
             held.callback(self._cancels.pop, run_id)
             attempt = await self._prepare(run_id, caller, request, cancel, chosen, wish)
+            if grant is not None:
+                await attempt.hold(self._lease(attempt, grant, caller))
             await attempt.write_ahead()
             task = asyncio.create_task(_follow(attempt, held.pop_all(), say), name=f"run-{run_id}")
         self._tasks.add(task)
@@ -226,14 +245,18 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _admit(self, caller: Caller, request: RunRequest) -> tuple[Candidate, ...]:
-        if not caller.may(Scope.RUN):
-            raise Refused(NOT_PERMITTED)
+    def _lease(self, attempt: Attempt, grant: StoredGrant, caller: Caller) -> Awaitable[Held]:
+        """A lease for the worker whose ticket the attempt has: a worker that is started anew is another."""
+        worker = f"{attempt.ticket.provider}/{attempt.ticket.boot_id}"
+        budget_s = attempt.job.timeout_ms / 1000 + GRACE_S
+        return self._grants.lease(grant, caller, attempt.row.id, worker, budget_s)
+
+    def _admit(self, request: RunRequest) -> tuple[Candidate, ...]:
         if self._draining:
             raise Refused(DRAINING)
         if self._around.disk_full():
             raise Refused(DISK_FULL)
-        chosen = choose(self.candidates(), request)
+        chosen = choose(self.candidates(), request, broker=self._grants.served)
         if isinstance(chosen, Refusal):
             raise Refused(chosen)
         return chosen
@@ -326,4 +349,5 @@ class Dispatcher:
             code_bytes=payload_bytes(request),
             created_unix_ms=self._around.unix_ms(),
             owner=self._around.owner,
+            grant_profile=profile_name(request),
         )

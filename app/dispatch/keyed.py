@@ -18,7 +18,7 @@ from typing import Protocol
 from app.dispatch.attempt import Cancel, Render
 from app.dispatch.dispatcher import Dispatcher, Live, Wish
 from app.dispatch.outcome import may_have_run
-from app.identity import Caller, Scope
+from app.identity import Caller
 from app.store.values import Keep, KeptRun, Key, KeyTaken, State, StoredRun, StoreError
 from plimsoll.contract import bounds, content
 from plimsoll.contract.encoding import Digest
@@ -139,10 +139,8 @@ class Keeper:
         stream: bool = False,
     ) -> Live | Stored | Pending:
         """A new run, or what became of the one that holds the key. Raises Refused."""
-        if not caller.may(Scope.RUN):
-            return await self.dispatcher.begin(
-                caller, request, cancel
-            )  # refuses, with the one refusal for that
+        # A kept answer is not for who may not ask any more.
+        await self.dispatcher.check(caller, request, request_id)
         for _ in range(_TRIES):
             known = verdict(await self._find(caller, key), key.fingerprint if key else "")
             if isinstance(known, Refusal):

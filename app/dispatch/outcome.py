@@ -63,8 +63,8 @@ def finished(row: StartingRun, request: RunRequest, ticket: Ticket, heard: Heard
     )
 
 
-def finished_row(row: StartingRun, run: Finished) -> FinishedRun:
-    """What the store keeps of a finished run."""
+def finished_row(row: StartingRun, run: Finished, grant_trace: str | None = None) -> FinishedRun:
+    """What the store keeps of a finished run, and of its calls."""
     ended = run.ended
     return FinishedRun(
         record=run.record,
@@ -82,6 +82,7 @@ def finished_row(row: StartingRun, run: Finished) -> FinishedRun:
         tier=run.tier,
         ended_unix_ms=ended.unix_ms,
         audit=audit_row(row, "run.finished", ended.unix_ms, run=run),
+        grant_trace=grant_trace,
     )
 
 

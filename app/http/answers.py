@@ -22,7 +22,16 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 
-_AREAS = ("/v1/runs", "/v1/describe", "/v1/providers", "/v1/evidence", "/healthz", "/readyz", SERVICE_PATH)
+_AREAS = (
+    "/v1/runs",
+    "/v1/describe",
+    "/v1/providers",
+    "/v1/evidence",
+    "/v1/grants",
+    "/healthz",
+    "/readyz",
+    SERVICE_PATH,
+)
 INTERNAL = Refusal(Code.INTERNAL, "Something of ours failed; whether anything ran is not known")
 _NOT_FOUND = Refusal(Code.NOT_FOUND, "Nothing is here", Reason.REQUEST)
 _BODY_ENDED = Refusal(Code.INVALID_REQUEST, "The body ended early", Reason.REQUEST)

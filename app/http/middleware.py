@@ -21,7 +21,7 @@ from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 Authenticate = Callable[[str], Awaitable[Caller | None]]
 """From a token's SHA-256 (hex) to its caller, or None. May raise `Refused`, for example when the database is down."""
 
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/.well-known/jwks.json"})
 """Neither a token nor an allowed host is needed for these; probes know neither."""
 
 

@@ -71,6 +71,13 @@ def body(*, own: bool) -> sa.Select[Any]:
     return statement.where(answers.c.caller_id == sa.bindparam("caller")) if own else statement
 
 
+@cache
+def grant_trace(*, own: bool) -> sa.Select[Any]:
+    """What is kept of one run's calls."""
+    statement = sa.select(runs.c.grant_trace).where(runs.c.id == sa.bindparam("run"))
+    return statement.where(runs.c.caller_id == sa.bindparam("caller")) if own else statement
+
+
 def _joined(*, own: bool) -> sa.Select[Any]:
     statement = sa.select(*_COLUMNS).select_from(runs.outerjoin(records))
     return statement.where(runs.c.caller_id == sa.bindparam("caller")) if own else statement

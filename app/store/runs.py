@@ -41,8 +41,12 @@ _INSERT_RECORD = Hot(sa.insert(records), ["run_id", *(field.name for field in fi
 _INSERT_AUDIT = Hot(sa.insert(audit).inline(), [field.name for field in fields(AuditRow)])
 _END = sa.update(runs).where(runs.c.id == sa.bindparam("run"), runs.c.settled == sa.false())
 _STATE = ("state", "reason", "settled")
-_SETTLE = Hot(_END.values({name: sa.bindparam(name) for name in _STATE}).returning(runs.c.kept))
-_FINISH = Hot(_END.values({name: sa.bindparam(name) for name in (*_STATE, *_ENDED)}).returning(runs.c.kept))
+# A later word about a run does not take away what is known of its calls.
+_TRACE = {"grant_trace": sa.func.coalesce(sa.bindparam("grant_trace", type_=sa.String), runs.c.grant_trace)}
+_SETTLE = Hot(_END.values({name: sa.bindparam(name) for name in _STATE} | _TRACE).returning(runs.c.kept))
+_FINISH = Hot(
+    _END.values({name: sa.bindparam(name) for name in (*_STATE, *_ENDED)} | _TRACE).returning(runs.c.kept)
+)
 _ASK_TO_STOP = _END.where(runs.c.cancel_requested == sa.false()).values(cancel_requested=True)
 
 Unfinished = Literal[State.NOT_DISPATCHED, State.MAY_HAVE_RUN]
@@ -80,6 +84,7 @@ class Runs:
         """
         row = {name: getattr(end, name) for name in _ENDED} | {"tier": end.tier.value}
         row |= {"run": run_id, "state": State.FINISHED.value, "reason": "", "settled": True}
+        row |= {"grant_trace": end.grant_trace}
         record = slots_of(end.record) | {"run_id": run_id}
         trail = slots_of(end.audit)
 
@@ -96,7 +101,14 @@ class Runs:
         return await self._database.write(unit)
 
     async def settle(
-        self, run_id: str, *, state: Unfinished, reason: str, settled: bool, audit: AuditRow | None
+        self,
+        run_id: str,
+        *,
+        state: Unfinished,
+        reason: str,
+        settled: bool,
+        audit: AuditRow | None,
+        grant_trace: str | None = None,
     ) -> bool:
         """Say that a run without an end was not dispatched or may have run; False when it is unknown or already settled.
 
@@ -104,6 +116,7 @@ class Runs:
         gives back what was reserved for the answer. A key stays with its run until it expires.
         """
         row = {"run": run_id, "state": state.value, "reason": reason, "settled": settled}
+        row |= {"grant_trace": grant_trace}
         return await self._database.write(lambda connection: _settle(connection, row, audit))
 
     async def fence(self, run: StartingRun, reason: str, audit: AuditRow) -> bool:
@@ -114,7 +127,7 @@ class Runs:
         """
         state = State.NOT_DISPATCHED
         fenced = _written(run, state, settled=True) | {"reason": reason, "kept": False}
-        row = {"run": run.id, "state": state.value, "reason": reason, "settled": True}
+        row = {"run": run.id, "state": state.value, "reason": reason, "settled": True, "grant_trace": None}
 
         def unit(connection: sa.Connection) -> bool:
             if connection.execute(_fencing(connection.dialect.name), fenced).rowcount == 1:
@@ -156,6 +169,13 @@ class Runs:
         """The kept answer of a run of this caller (None: of anybody); None when there is none, not yet or no more."""
         asked = _of(caller_id) | {"run": run_id, "now": self._clock()}
         found = await self._database.fetch(rows.body(own=caller_id is not None), asked)
+        return found[0][0] if found else None
+
+    async def grant_trace(self, run_id: str, caller_id: str | None) -> str | None:
+        """What is kept of the calls of a run of this caller (None: of anybody); None when there is nothing."""
+        found = await self._database.fetch(
+            rows.grant_trace(own=caller_id is not None), _of(caller_id) | {"run": run_id}
+        )
         return found[0][0] if found else None
 
     async def request_cancel(self, run_id: str, caller_id: str | None) -> StoredRun | None:

@@ -82,6 +82,9 @@ runs = sa.Table(
     sa.Column("owner", sa.String, nullable=False, server_default=""),
     sa.Column("kept", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Since 0003.
+    sa.Column("grant_profile", sa.String, nullable=False, server_default=""),
+    sa.Column("grant_trace", sa.String),
     # A caller's pages, an admin's pages and retention, what retention may drop, what a start has to settle.
     sa.Index("ix_runs_caller", "caller_id", "created_unix_ms", "id"),
     sa.Index("ix_runs_created", "created_unix_ms", "id"),
@@ -174,6 +177,21 @@ kept_bytes = sa.Table(
     _integer("bytes"),
 )
 """The sum of `held_bytes` by caller, and over all under the scope `""`."""
+
+grants = sa.Table(
+    "grants",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    _text("profile"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    _text("description"),
+    _text("catalog"),
+    _text("preamble"),
+    _text("advice"),
+    _integer("created_unix_ms"),
+    _integer("updated_unix_ms"),
+)
+"""`sealed` is for the broker's private key alone, and bound to `profile`, which is JSON."""
 
 replicas = sa.Table(
     "replicas",

@@ -12,6 +12,7 @@ from app.store import files, retention
 from app.store.callers import Callers
 from app.store.database import Database
 from app.store.evidence import Evidence
+from app.store.grants import Grants
 from app.store.replicas import Replicas
 from app.store.runs import Runs
 from app.store.values import StoreUnusable
@@ -36,6 +37,7 @@ class Store:
         self.replicas = Replicas(database)
         self.callers = Callers(database, clock)
         self.evidence = Evidence(database, clock)
+        self.grants = Grants(database, clock)
 
     async def prune(
         self, older_than_unix_ms: int, batch: int = PRUNE_BATCH, *, keep_evidence: Collection[str] = ()

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Literal
 
 from app.identity import Scope
+from plimsoll.contract.profiles import Profile
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
@@ -53,6 +54,7 @@ class StartingRun:
     code_bytes: int
     created_unix_ms: int
     owner: str = ""
+    grant_profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,10 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """The end of a run. `tier` and `evidence_sha256` are those at the end and replace the ones it started with."""
+    """The end of a run. `tier` and `evidence_sha256` are those at the end and replace the ones it started with.
+
+    `grant_trace` is what is kept of its calls, as text.
+    """
 
     record: RunRecord
     exit_code: int
@@ -119,6 +124,7 @@ class FinishedRun:
     tier: Tier
     ended_unix_ms: int
     audit: AuditRow
+    grant_trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,24 @@ class StoredRun:
     stderr_bytes: int | None = None
     stdout_truncated: bool | None = None
     stderr_truncated: bool | None = None
+    grant_profile: str = ""
     record: RunRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    """A grant profile, its secret in a box that only the broker opens, and what callers and models are shown.
+
+    `preamble` is JSON: source code by language. `advice` is off, operator or caller.
+    """
+
+    profile: Profile
+    sealed: bytes = field(repr=False)
+    description: str = ""
+    catalog: str = ""
+    preamble: str = "{}"
+    advice: str = "off"
+    updated_unix_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 KEY_BYTES: Final = 32
+SECRET_CHARACTERS: Final = 32
 _PUBLIC: Final = "plimsoll-vault-public-1"
 _PRIVATE: Final = "plimsoll-vault-private-1"
 _LINE: Final = re.compile(rb"(plimsoll-vault-(?:public|private)-1) ([A-Za-z0-9_-]{43})\n")
@@ -49,6 +50,15 @@ def read_public(path: Path) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(_read(path, _PUBLIC, _OTHERS_WRITE))
 
 
+def read_secret(path: Path) -> str:
+    """A secret of one line in a file of ours that nobody else can reach. Raises KeyUnusable."""
+    line = _line_of(path, _OTHERS, private=True)
+    secret = line.strip()
+    if len(secret) < SECRET_CHARACTERS or not secret.isascii() or len(line) == _FILE_BYTES:
+        raise KeyUnusable(f"{path} must hold one line of {SECRET_CHARACTERS} to {_FILE_BYTES - 2} characters")
+    return secret.decode()
+
+
 def _write(path: Path, kind: str, key: bytes, mode: int) -> None:
     line = f"{kind} {base64.urlsafe_b64encode(key).rstrip(b'=').decode()}\n".encode()
     try:
@@ -68,18 +78,7 @@ def _write(path: Path, kind: str, key: bytes, mode: int) -> None:
 
 
 def _read(path: Path, kind: str, forbidden: int) -> bytes:
-    try:
-        # Not blocking: a FIFO in the file's place is refused, not waited on.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise KeyUnusable(f"{path}: {error.strerror}") from None
-    try:
-        _check(path, os.fstat(descriptor), forbidden, private=kind == _PRIVATE)
-        line = os.read(descriptor, _FILE_BYTES)
-    except OSError as error:
-        raise KeyUnusable(f"{path}: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
+    line = _line_of(path, forbidden, private=kind == _PRIVATE)
     found = _LINE.fullmatch(line)
     if found is None or found[1].decode() != kind:
         raise KeyUnusable(f"{path} must be one line: {kind} and a key")
@@ -87,6 +86,21 @@ def _read(path: Path, kind: str, forbidden: int) -> bytes:
     if base64.urlsafe_b64encode(key).rstrip(b"=") != found[2]:
         raise KeyUnusable(f"{path} must hold its key as strict base64url")
     return key
+
+
+def _line_of(path: Path, forbidden: int, *, private: bool) -> bytes:
+    try:
+        # Not blocking: a FIFO in the file's place is refused, not waited on.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise KeyUnusable(f"{path}: {error.strerror}") from None
+    try:
+        _check(path, os.fstat(descriptor), forbidden, private=private)
+        return os.read(descriptor, _FILE_BYTES)
+    except OSError as error:
+        raise KeyUnusable(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
 
 
 def _check(path: Path, found: os.stat_result, forbidden: int, *, private: bool) -> None:

@@ -281,7 +281,9 @@ class Host:
         """Pass the provider's steps on. Raises NotStarted (only before `Begun`) and TimeoutError."""
         began_ns = 0
         cap = min(job.output_bytes, running.spec.output_bytes, self._provider.resources.output_bytes)
-        order = Order(job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream)
+        order = Order(
+            job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream, job.lease
+        )
         async with asyncio.timeout(BEGIN_S) as guard, aclosing(self._provider.run(order)) as steps:  # type: ignore[type-var]
             async for step in steps:
                 if isinstance(step, Begun) is (running.accepted is not None):

@@ -39,6 +39,7 @@ LANGUAGES = {"sh", "console", "python", "output", "json", "text"}
 RUN = {"sh", "console", "python"}
 CONTAINERS = "containers"
 SERVE = "make serve"
+SERVE_GRANTS = "PLIMSOLL_BROKER_SAME_USER=1 make serve"
 SERVE_CONTAINERS = "SANDBOX_PROVIDER=docker@runsc,docker,wasm make serve"
 INSTALL = """apt-get install --no-install-recommends docker.io mmdebstrap
 deploy/install-gvisor.sh --backports --reload
@@ -58,7 +59,7 @@ def targets_exist(text: str) -> None:
 
 def starts_a_service(text: str) -> None:
     """The fixtures below run it, for whatever else the pages show."""
-    assert text in {SERVE, SERVE_CONTAINERS}
+    assert text in {SERVE, SERVE_GRANTS, SERVE_CONTAINERS}
 
 
 def changes_the_machine(text: str) -> None:
@@ -101,6 +102,7 @@ def recipe_is_there(text: str) -> None:
 NOT_RUN: dict[str, Callable[[str], None]] = {
     "make demo": targets_exist,
     SERVE: starts_a_service,
+    SERVE_GRANTS: starts_a_service,
     SERVE_CONTAINERS: starts_a_service,
     INSTALL: changes_the_machine,
     "pip install ./clients/python": paths_are_projects,
@@ -124,7 +126,7 @@ def shown(path: Path, word: str = "") -> list[tuple[Block, Block | None]]:
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What a reader's terminal has in its environment while the service runs."""
-    with running_service(tmp_path_factory.mktemp("service"), SERVE) as environment:
+    with running_service(tmp_path_factory.mktemp("service"), SERVE_GRANTS) as environment:
         yield environment
 
 

@@ -9,6 +9,7 @@ The code of a run (kinds `javascript` and `python`) is a list of words, one afte
 
     effect          append the run id to the file, durably (O_APPEND, fsync)
     effect:LABEL    the same, and before it the label to the file `<effects>.labels`
+    call:TEXT       call the broker with the run's lease, `METHOD=/path`, and print its answer; `call:show` prints the lease
     out:TEXT        print TEXT on stdout;  err:TEXT on stderr
     hex:DIGITS      print these bytes on stdout
     fill:COUNT      print COUNT bytes on each stream, in chunks of 4 KiB; of each the cap is kept and the rest dropped
@@ -56,6 +57,7 @@ from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Out, Resources, StepEnded
 from providers.main import main
 from providers.seam import Begun, Break, Findings, Finish, NotStarted, Observation, Order, Step
+from tests.support.broker_client import called
 
 SOFTWARE = "effect:v1"
 CHUNK = 4096
@@ -64,7 +66,7 @@ LIES = ("step", "output", "artifact", "twice", "more", "after", "outcome", "deta
 wrong sort of end for the kind, endless words about it, a completion without its steps."""
 
 
-PRINTING = frozenset({"out", "err", "hex", "fill", "cat"})
+PRINTING = frozenset({"out", "err", "hex", "fill", "cat", "call"})
 ENDING = frozenset({"exit", "slow", "fail", "break", "lie"})
 
 
@@ -86,6 +88,9 @@ class Guest:
             for at in range(0, int(value), CHUNK):
                 size = min(CHUNK, int(value) - at)
                 yield from (Out("stdout", b"o" * size, step), Out("stderr", b"e" * size, step))
+            return
+        if name == "call":
+            yield Out("stdout", called(self.order, value), step)
             return
         data = {"hex": bytes.fromhex, "cat": self.files.__getitem__}.get(name, str.encode)(value)
         yield Out("stderr" if name == "err" else "stdout", data, step)
@@ -116,7 +121,7 @@ class EffectProvider:
     """See the module's docstring."""
 
     environments: Mapping[Kind, Environment] = {
-        kind: Environment("effect-env:v1", SOFTWARE, 300_000, languages)
+        kind: Environment("effect-env:v1", SOFTWARE, 300_000, languages, grants=kind is not Kind.PYTHON)
         for kind, languages in {
             Kind.JAVASCRIPT: ("javascript",),
             Kind.PYTHON: ("python",),

@@ -4,14 +4,17 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.dispatch.brokerlink import BrokerDown
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.killpoints import KillPoint
+from app.dispatch.leases import Grants
 from app.dispatch.outcome import Finished
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler
 from app.identity import Caller
-from app.store.values import AuditRow, FinishedRun, Keep, StartingRun, State
+from app.store.values import AuditRow, FinishedRun, Keep, StartingRun, State, StoredGrant
+from plimsoll.contract.leases import CallTrace, Closed, Registered, Registration
 from plimsoll.contract.refusals import Refusal
 from plimsoll.contract.requests import JavaScript, Kind, RunRequest
 from plimsoll.contract.results import ScriptResult
@@ -179,7 +182,14 @@ class FakeRuns:
         return True
 
     async def settle(
-        self, run_id: str, *, state: State, reason: str, settled: bool, audit: AuditRow | None
+        self,
+        run_id: str,
+        *,
+        state: State,
+        reason: str,
+        settled: bool,
+        audit: AuditRow | None,
+        grant_trace: str | None = None,
     ) -> bool:
         self._fail("settle")
         if self.rows.get(run_id) not in {State.STARTING, State.MAY_HAVE_RUN}:
@@ -210,6 +220,48 @@ class FakeEvidence:
 
 
 @dataclass
+class FakeProfiles:
+    """Grant profiles in memory."""
+
+    kept: dict[str, StoredGrant] = field(default_factory=dict)
+    fail: Exception | None = None
+
+    async def get(self, name: str) -> StoredGrant | None:
+        if self.fail:
+            raise self.fail
+        return self.kept.get(name)
+
+
+@dataclass
+class FakeBroker:
+    """A broker that gives leases, or the fault it is told; `down` makes it answer nothing."""
+
+    fault: str = ""
+    down: set[str] = field(default_factory=set)
+    open: dict[str, Registration] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    asked: list[Registration] = field(default_factory=list)
+    trace: CallTrace | None = field(default_factory=lambda: CallTrace(sent=2, delivered=1))
+    url: str = "unix:///nowhere"
+
+    async def register(self, asked: Registration) -> Registered:
+        self.log.append("register")
+        self.asked.append(asked)
+        if "register" in self.down:
+            raise BrokerDown("down")
+        if self.fault:
+            return Registered(fault=self.fault)
+        self.open[asked.run_id] = asked
+        return Registered(secret="5" * 64)
+
+    async def close(self, run_id: str) -> Closed:
+        self.log.append("close")
+        if "close" in self.down:
+            raise BrokerDown("down")
+        return Closed(self.trace if self.open.pop(run_id, None) else None)
+
+
+@dataclass
 class Bench:
     """A dispatcher over fakes. Use inside `async with Settler() as settler`."""
 
@@ -222,6 +274,8 @@ class Bench:
     total: int = 64
     passed: list[KillPoint] = field(default_factory=list)
     now_s: float = 0.0
+    profiles: FakeProfiles = field(default_factory=FakeProfiles)
+    broker: FakeBroker | None = None
 
     def dispatcher(self) -> Dispatcher:
         ids = iter(f"{number:032x}" for number in range(1, 1 << 20))
@@ -238,6 +292,7 @@ class Bench:
             settler=self.settler,
             output_bytes=65536,
             around=Surroundings(lambda: NOW_MS, lambda: next(ids), self.passed.append),
+            grants=Grants(self.profiles, self.broker),
         )
 
 

@@ -14,6 +14,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 
 from app.dispatch.killpoints import KillPoint, Reached
@@ -61,12 +62,13 @@ def shorten() -> None:
     sqlite.BUSY_TIMEOUT_MS = int(os.environ.get("TEST_BUSY_MS", sqlite.BUSY_TIMEOUT_MS))
 
 
-async def main(effects: str, point: str, nth: int) -> None:
+async def main(effects: str, point: str, nth: int, owned: ExitStack) -> None:
     os.umask(0o077)
     configure_logging()
     settings = read_settings(os.environ)
     process = provider(settings, effects)
     shorten()
+    from app.brokerage import open_broker  # noqa: PLC0415  # as in service: after the provider is started
     from app.dispatch.dispatcher import Surroundings  # noqa: PLC0415
     from app.http.listener import make_server  # noqa: PLC0415
     from app.http.sockets import bind_tcp  # noqa: PLC0415
@@ -76,8 +78,9 @@ async def main(effects: str, point: str, nth: int) -> None:
     told = Surroundings(
         real.unix_ms, real.new_run_id, killer(point, nth), lambda _: Tier.PROCESS, owner=real.owner
     )
-    service = create_service(settings, [process], surroundings=told)
     sock = bind_tcp(settings.address.host, settings.address.port)
+    broker = open_broker(settings, [sock], owned)
+    service = create_service(settings, [process], surroundings=told, broker=broker)
     address = "{}:{}".format(*sock.getsockname()[:2])
     ready = lambda: event(logger, "serving", address=address, providers="effect", pid=os.getpid())  # noqa: E731
     proxies = settings.trusted_proxies
@@ -90,4 +93,5 @@ async def main(effects: str, point: str, nth: int) -> None:
 
 if __name__ == "__main__":
     effects_file, at_point, at_nth = [*sys.argv[1:], "", "0"][:3]
-    asyncio.run(main(effects_file, at_point, int(at_nth)))
+    with ExitStack() as owning:
+        asyncio.run(main(effects_file, at_point, int(at_nth), owning))

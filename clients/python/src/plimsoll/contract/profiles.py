@@ -4,6 +4,7 @@ A profile never holds a secret. What is shown to callers and models (description
 decided by that. Fields are only ever added, with a default, and never renamed: sealed boxes are bound to them.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +26,16 @@ from plimsoll.contract.grants import (
 CALLERS: Final = 256
 TEXT: Final = 512
 LIFETIME_CEILING_S: Final = 86_400
+HEADER: Final = re.compile(r"[a-z0-9-]{1,64}")
+SCHEME: Final = re.compile(r"[A-Za-z0-9-]{0,32}")
+REQUEST_HEADERS: Final = frozenset({"accept", "content-type", "idempotency-key", "if-match", "if-none-match"})
+"""What guests may send."""
+TAKEN_HEADERS: Final = REQUEST_HEADERS | {
+    *("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive"),
+    *("expect", "accept-encoding", "user-agent", "proxy-authorization", "proxy-connection", "cookie"),
+    "content-encoding",
+}
+"""Where no credential goes: these say something else."""
 ALGORITHMS: Final = ("HS256", "EdDSA", "ES256")
 
 
@@ -70,18 +81,31 @@ class Profile:
 
 def check(profile: Profile) -> None:
     """Raises GrantFault for the first rule that `profile` breaks."""
-    if (broken := next(_broken(profile), None)) is not None:
+    if (broken := next(faults(profile), None)) is not None:
         raise GrantFault(broken)
-    parse_origin(profile.origin)
-    for text in profile.allow:
-        parse_route(text)
-    if profile.health_check is not None:
-        _check_health(profile.health_check)
+
+
+def faults(profile: Profile) -> Iterator[str]:
+    """Every rule that `profile` breaks, each beginning with the field's name."""
+    yield from _broken(profile)
+    for field, text, parse in (
+        ("origin", profile.origin, parse_origin),
+        *(("allow", text, parse_route) for text in profile.allow[:ROUTES]),
+        *(
+            [("health_check", profile.health_check, _check_health)]
+            if profile.health_check is not None
+            else []
+        ),
+    ):
+        try:
+            parse(text)
+        except GrantFault as fault:
+            yield f"{field}: {fault}"
 
 
 def _broken(profile: Profile) -> Iterator[str]:
     if not bounds.NAME.fullmatch(profile.name):
-        yield "the profile's name must be 1 to 64 of [a-z0-9-]"
+        yield "name must be 1 to 64 of [a-z0-9-]"
     if not 1 <= len(profile.allow) <= ROUTES or len(set(profile.allow)) != len(profile.allow):
         yield f"allow must list 1 to {ROUTES} routes, each once"
     callers = profile.allowed_callers
@@ -94,7 +118,7 @@ def _broken(profile: Profile) -> Iterator[str]:
     if not 1 <= profile.max_calls <= CALLS_CEILING:
         yield f"max_calls must be 1 to {CALLS_CEILING}"
     if not 1 <= profile.out_bytes <= OUT_BYTES or not 1 <= profile.back_bytes <= BACK_BYTES:
-        yield f"body limits must be 1 to {OUT_BYTES} bytes out and 1 to {BACK_BYTES} back"
+        yield f"out_bytes must be 1 to {OUT_BYTES}, and back_bytes 1 to {BACK_BYTES}"
     yield from _broken_terms(profile.credential)
 
 
@@ -111,6 +135,10 @@ def _broken_terms(terms: CredentialTerms) -> Iterator[str]:
         yield f"credential: a jwt must have an algorithm of {', '.join(ALGORITHMS)}, an issuer and an audience"
     if not is_jwt and (terms.algorithm or terms.issuer or terms.scope or terms.key_id):
         yield "credential: algorithm, issuer, scope and key_id are for a jwt"
+    if not HEADER.fullmatch(terms.header) or terms.header in TAKEN_HEADERS:
+        yield "credential.header must be 1 to 64 of [a-z0-9-], and none that requests use for something else"
+    if not SCHEME.fullmatch(terms.scheme):
+        yield "credential.scheme must be up to 32 of [A-Za-z0-9-]"
     if not 1 <= terms.lifetime_s <= LIFETIME_CEILING_S:
         yield f"credential.lifetime_s must be 1 to {LIFETIME_CEILING_S}"
 

@@ -319,6 +319,29 @@ class NotDispatched(_Answer):
 RunStateName = Literal["starting", "finished", "not_dispatched", "may_have_run"]
 
 
+class CallBody(_Answer):
+    """One call of a run to its grant's API, as a route of the profile: `status` 0 where there was no answer."""
+
+    route: str
+    status: int
+    delivered: bool
+    bytes_back: int
+    ms: int
+
+
+class CallsBody(_Answer):
+    """A run's calls: sums over all of them, and the first ones. Calls that were denied or shed count in `failed` alone."""
+
+    sent: int
+    delivered: int
+    bytes_out: int
+    bytes_back: int
+    probes: int
+    failed: dict[str, int]
+    entries: list[CallBody]
+    left_out: int
+
+
 class RunView(_Answer):
     """One run as kept: the answer's fields as far as they are known, and its state. `result` only when it was kept."""
 
@@ -342,6 +365,10 @@ class RunView(_Answer):
     oom_killed: bool | None = None
     exit_code: int | None = None
     timed_out: bool | None = None
+    grant_profile: str | None = None
+    calls: CallsBody | None = Field(
+        default=None, description="With a grant, once the run has ended; absent where they got lost."
+    )
     result: ResultBody | None = None
     record: RecordBody | None = None
 
@@ -440,6 +467,40 @@ class LimitsBody(_Answer):
     timeout_ceiling_ms: int
 
 
+class GrantBody(_Answer):
+    """A grant profile: what a run that names it may call. `preamble` is source code by language that makes calling easier."""
+
+    name: str
+    description: str
+    routes: list[str]
+    max_calls: int
+    catalog: str
+    preamble: dict[str, str]
+
+
+class GrantsBody(_Answer):
+    """The profiles this caller may use."""
+
+    grants: list[GrantBody]
+
+
+class KeysBody(_Answer):
+    """A JWK set (RFC 7517)."""
+
+    keys: list[dict[str, str]]
+
+
+class GrantsServed(_Answer):
+    """Whether runs with a grant are served, and how far the broker, which holds the credentials, is from the service.
+
+    `same_user`: whoever is the service's user can read the broker's key. `own_user`: only root and that user can. `remote`: it
+    is somebody else's process.
+    """
+
+    served: bool
+    broker: Literal["none", "same_user", "own_user", "remote"]
+
+
 class DescribeBody(_Answer):
     """What this service serves. `provider` and `isolation` are those of the first provider; empty and `none` without one."""
 
@@ -453,6 +514,7 @@ class DescribeBody(_Answer):
     floors: list[str] = Field(description="Floors that would be met right now.")
     limits: LimitsBody
     providers: list[ProviderBody]
+    grants: GrantsServed = Field(default_factory=lambda: GrantsServed(served=False, broker="none"))
 
 
 class HealthBody(_Answer):

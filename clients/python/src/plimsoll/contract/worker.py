@@ -39,12 +39,16 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What runs one kind of payload: content address, software identity, ceiling in milliseconds, languages."""
+    """What runs one kind of payload: content address, software identity, ceiling in milliseconds, languages.
+
+    `grants`: its guests can call a broker.
+    """
 
     identity: str
     software_identity: str
     max_timeout_ms: int
     languages: tuple[str, ...]
+    grants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +128,30 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """How a worker's host side calls the broker for one run: where, as which worker, with what secret. Not for guests.
+
+    `broker` is `unix:///PATH` or `http://HOST:PORT`.
+    """
+
+    broker: str
+    worker: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """The run itself: what `start` hands over. With `stream` output comes as the guest makes it, not only at the end."""
+    """The run itself: what `start` hands over. With `stream` output comes as the guest makes it, not only at the end.
+
+    `lease` is there when the run has a grant.
+    """
 
     run_id: str
     payload: Payload
     timeout_ms: int
     output_bytes: int
     stream: bool = False
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,181 @@
+"""A run's grant: who may use which profile, the lease that is made before the run, and its sure end.
+
+A profile that does not exist and one that is another caller's are refused alike. The lease is registered, and the credential
+minted, before the run's row is written; when that fails nothing is dispatched. It is closed before the result leaves, and on
+every other end; where a broker of ours cannot be told, it is ended, and every lease of its with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from app.dispatch.brokerlink import BrokerDown
+from app.identity import Caller
+from app.log import event, logger
+from app.store.values import StoredGrant, StoreError
+from plimsoll.contract import codec
+from plimsoll.contract.leases import CallTrace, Closed, Registered, Registration
+from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
+from plimsoll.contract.requests import Cell, Module, RunRequest
+from plimsoll.contract.worker import Lease
+
+TRACE_BYTES: Final = 256 << 10
+"""Of one trace as it is kept; entries from its end are left out until it fits."""
+
+NOT_YOURS: Final = Refusal(
+    Code.PERMISSION_DENIED, "No grant profile of this name is for this caller.", Reason.PERMISSION
+)
+NO_LEASE: Final = Refusal(
+    Code.UNAVAILABLE, "The broker gave no lease for this grant profile right now.", Reason.ENVIRONMENT
+)
+UNREADABLE: Final = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
+
+
+class Profiles(Protocol):
+    """The part of the store that knows profiles."""
+
+    async def get(self, name: str) -> StoredGrant | None: ...
+
+
+class Broker(Protocol):
+    """The service's side of a broker."""
+
+    @property
+    def url(self) -> str: ...
+    async def register(self, asked: Registration) -> Registered: ...
+    async def close(self, run_id: str) -> Closed: ...
+
+
+def profile_name(request: RunRequest) -> str:
+    """The profile that a request names, or nothing."""
+    payload = request.payload
+    return "" if isinstance(payload, Cell | Module) else payload.grant_profile
+
+
+@dataclass(slots=True)
+class Held:
+    """One run's lease. `trace` is what is known of its calls once it is closed; None then means that it is lost."""
+
+    run_id: str
+    profile: str
+    lease: Lease
+    broker: Broker = field(repr=False)
+    serving: Callable[[], bool] = field(repr=False)
+    give_up: Callable[[], None] = field(repr=False)
+    trace: CallTrace | None = None
+    closing: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """End the run's calls, once. Whatever happens, its secret opens nothing afterwards, or its broker is being ended.
+
+        Whoever waits may be cancelled, at a run's deadline for example, and asks again: the end itself goes on.
+        """
+        if self.closing is None:
+            self.closing = asyncio.create_task(self._close(), name=f"lease-{self.run_id}")
+        await asyncio.shield(self.closing)
+
+    async def _close(self) -> None:
+        if not self.serving():
+            event(logger, "grant.trace_lost", level=logging.WARNING, run_id=self.run_id)
+            return
+        try:
+            self.trace = (await self.broker.close(self.run_id)).trace
+        except BrokerDown as error:
+            event(logger, "grant.not_closed", level=logging.ERROR, run_id=self.run_id, cause=str(error))
+            self.give_up()
+
+    def kept(self) -> str | None:
+        """The trace as the run's row keeps it; None where there is none."""
+        return None if self.trace is None else written(self.trace)
+
+
+class Grants:
+    """What the dispatcher asks for runs that name a profile. `broker` None: this service has none."""
+
+    def __init__(
+        self,
+        profiles: Profiles,
+        broker: Broker | None,
+        *,
+        serving: Callable[[], bool] = lambda: True,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`serving`: its process is there; without it there are no leases. `give_up` ends one that could not be told."""
+        self._profiles, self._broker = profiles, broker
+        self._serving, self._give_up = serving, give_up
+
+    @property
+    def served(self) -> bool:
+        """Whether there is a broker at all."""
+        return self._broker is not None
+
+    async def permitted(self, caller: Caller, request: RunRequest) -> StoredGrant | None:
+        """The profile that a request names; None when it names none, or there is no broker. Raises Refused."""
+        if not (name := profile_name(request)) or self._broker is None:
+            return None
+        try:
+            found = await self._profiles.get(name)
+        except StoreError as error:
+            raise Refused(UNREADABLE) from error
+        if found is None or caller.name not in found.profile.allowed_callers:
+            raise Refused(NOT_YOURS)
+        return found
+
+    async def lease(
+        self, grant: StoredGrant, caller: Caller, run_id: str, worker: str, budget_s: float
+    ) -> Held:
+        """A lease for one run on one worker. Raises Refused: then nothing is to be dispatched, and none is left."""
+        if self._broker is None or not self._serving():
+            raise self._refused(grant, run_id, "away")
+        asked = Registration(run_id, grant.profile, grant.sealed, caller.id, caller.name, worker, budget_s)
+        try:
+            given = await self._broker.register(asked)
+        except BrokerDown as error:
+            await self._held(grant, run_id, worker, "").close()
+            raise self._refused(grant, run_id, str(error)) from None
+        if not given.secret:
+            raise self._refused(grant, run_id, given.fault)
+        return self._held(grant, run_id, worker, given.secret)
+
+    def _held(self, grant: StoredGrant, run_id: str, worker: str, secret: str) -> Held:
+        assert self._broker is not None  # noqa: S101  # `lease` looked
+        lease = Lease(self._broker.url, worker, secret)
+        return Held(run_id, grant.profile.name, lease, self._broker, self._serving, self._give_up)
+
+    @staticmethod
+    def _refused(grant: StoredGrant, run_id: str, fault: str) -> Refused:
+        event(
+            logger,
+            "grant.refused",
+            level=logging.ERROR,
+            run_id=run_id,
+            profile=grant.profile.name,
+            fault=fault,
+        )
+        return Refused(NO_LEASE)
+
+
+def written(trace: CallTrace) -> str:
+    """A trace as text within its bound."""
+    while len(text := codec.dumps(trace)) > TRACE_BYTES and trace.entries:
+        trace = _shorter(trace)
+    return text.decode()
+
+
+def _shorter(trace: CallTrace) -> CallTrace:
+    kept = trace.entries[: len(trace.entries) // 2]
+    routes = trace.routes[: max((entry.route for entry in kept), default=-1) + 1]
+    left_out = trace.left_out + len(trace.entries) - len(kept)
+    return CallTrace(
+        routes,
+        kept,
+        left_out,
+        trace.sent,
+        trace.delivered,
+        trace.bytes_out,
+        trace.bytes_back,
+        trace.probes,
+        trace.failed,
+    )

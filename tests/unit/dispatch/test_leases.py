@@ -1,0 +1,163 @@
+"""A run's lease: asked for before its row is written, closed before its end is told, whatever happens in between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from typing_extensions import override
+
+from app.dispatch.attempt import Cancel
+from app.dispatch.brokerlink import BrokerDown
+from app.dispatch.leases import TRACE_BYTES, Held, written
+from app.dispatch.settler import Settler
+from app.store.values import State, StoredGrant, StoreUnavailable
+from plimsoll.contract import codec
+from plimsoll.contract.leases import CallTrace, Closed, TraceEntry
+from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
+from plimsoll.contract.refusals import Reason, Refused
+from plimsoll.contract.requests import JavaScript, Kind, RunRequest
+from plimsoll.contract.worker import Broken, Environment, Lease
+from tests.support.fakes import (
+    CALLER,
+    Bench,
+    FakeBroker,
+    FakeMember,
+    FakeProfiles,
+    FakeWorker,
+    accepted,
+    info,
+)
+
+REQUEST = RunRequest(JavaScript("1", "hr-read"))
+PROFILE = Profile(
+    "hr-read",
+    "https://hr.example.com",
+    ("GET /v1/x",),
+    (CALLER.name,),
+    CredentialTerms(CredentialType.STATIC),
+)
+CAN_CALL = info(
+    environments={Kind.JAVASCRIPT: Environment("guest:1", "software:1", 300_000, ("javascript",), True)}
+)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with Settler() as settler:
+        yield Bench(
+            settler,
+            [FakeMember(FakeWorker(now=CAN_CALL))],
+            profiles=FakeProfiles({"hr-read": StoredGrant(PROFILE, b"box")}),
+            broker=FakeBroker(),
+        )
+
+
+def broker_of(bench: Bench) -> FakeBroker:
+    assert bench.broker is not None
+    return bench.broker
+
+
+async def refused(bench: Bench) -> Reason | None:
+    with pytest.raises(Refused) as caught:
+        await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    return caught.value.refusal.reason
+
+
+async def test_a_lease_is_bound_to_run_caller_and_worker_and_its_trace_kept(bench: Bench) -> None:
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    broker = broker_of(bench)
+    (asked,) = broker.asked
+    assert (asked.run_id, asked.caller_id, asked.caller_name) == (run.run_id, CALLER.id, CALLER.name)
+    assert asked.worker == f"wasm/{CAN_CALL.boot_id}"
+    assert asked.budget_s == 35
+    assert broker.log == ["register", "close"]
+    assert bench.runs.ends[run.run_id].grant_trace == codec.dumps(CallTrace(sent=2, delivered=1)).decode()
+
+
+@pytest.mark.parametrize("how", ["fault", "down"])
+async def test_without_a_lease_nothing_is_written_or_started(bench: Bench, how: str) -> None:
+    broker = broker_of(bench)
+    broker.fault, broker.down = ("hook_timeout", set()) if how == "fault" else ("", {"register"})
+    assert await refused(bench) is Reason.ENVIRONMENT
+    assert bench.runs.rows == {}
+    assert bench.members[0].worker.calls == ["reserve", "void"]
+    assert not broker.open
+
+
+async def test_a_row_that_is_not_written_ends_the_lease(bench: Bench) -> None:
+    bench.runs.fail["insert"] = StoreUnavailable("not_committed")
+    assert await refused(bench) is Reason.ENVIRONMENT
+    assert broker_of(bench).log == ["register", "close"]
+
+
+async def test_a_broken_run_ends_the_lease_and_keeps_its_trace(bench: Bench) -> None:
+    bench.members[0].worker.script = (accepted(), Broken("died"))
+    assert await refused(bench) is None
+    assert broker_of(bench).log == ["register", "close"]
+    assert list(bench.runs.rows.values()) == [State.MAY_HAVE_RUN]
+
+
+async def test_a_broker_that_cannot_be_told_of_an_end_is_given_up(bench: Bench) -> None:
+    broker_of(bench).down = {"close"}
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    assert bench.runs.ends[run.run_id].grant_trace is None
+
+
+async def test_who_waits_for_a_close_may_be_cancelled_and_it_goes_on() -> None:
+    told, go = [], asyncio.Event()
+
+    class Slow(FakeBroker):
+        @override
+        async def close(self, run_id: str) -> Closed:
+            await go.wait()
+            told.append(run_id)
+            return Closed(CallTrace(sent=1))
+
+    held = Held("a" * 32, "hr-read", Lease("unix:///x", "w", "s"), Slow(), lambda: True, lambda: None)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await held.close()
+    go.set()
+    await held.close()
+    assert told == ["a" * 32]
+    assert held.trace == CallTrace(sent=1)
+
+
+async def test_a_lost_close_gives_the_broker_up_once() -> None:
+    class Down(FakeBroker):
+        @override
+        async def close(self, run_id: str) -> Closed:
+            raise BrokerDown("down")
+
+    given_up: list[int] = []
+    held = Held(
+        "a" * 32, "hr-read", Lease("unix:///x", "w", "s"), Down(), lambda: True, lambda: given_up.append(1)
+    )
+    await held.close()
+    await held.close()
+    assert given_up == [1]
+    assert held.kept() is None
+
+
+def test_a_trace_is_kept_within_its_bound_and_says_what_was_left_out() -> None:
+    routes = tuple(f"GET /v1/{'x' * 120}/{number}" for number in range(1_000))
+    entries = tuple(
+        TraceEntry(number, 200, delivered=True, bytes_back=4 << 20, ms=30_000) for number in range(1_000)
+    )
+    whole = CallTrace(routes, entries, 7, sent=1_007, delivered=1_000)
+    text = written(CallTrace(routes * 4, entries, 7, sent=1_007))
+    assert len(text) <= TRACE_BYTES
+    kept = codec.loads(CallTrace, text.encode())
+    assert kept.left_out + len(kept.entries) == whole.left_out + len(whole.entries)
+    assert all(each.route < len(kept.routes) for each in kept.entries)
+
+
+async def test_a_provider_whose_guests_cannot_call_is_passed_by(bench: Bench) -> None:
+    mute = FakeMember(FakeWorker(), provider="wasm")
+    bench.members = [mute, FakeMember(FakeWorker(now=CAN_CALL), provider="docker")]
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    assert run.provider == "docker"
+    assert mute.worker.calls == []
+    bench.members = [mute]
+    assert await refused(bench) is Reason.UNSUPPORTED
+    assert broker_of(bench).log == ["register", "close"]
