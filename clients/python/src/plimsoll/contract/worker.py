@@ -39,12 +39,16 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What runs one kind of payload: content address, software identity, ceiling in milliseconds, languages."""
+    """What runs one kind of payload: content address, software identity, ceiling in milliseconds, languages.
+
+    `grants`: a run of it can make calls through a broker.
+    """
 
     identity: str
     software_identity: str
     max_timeout_ms: int
     languages: tuple[str, ...]
+    grants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +128,27 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """A run's pass to a broker, for the worker's host side alone. `broker` is `unix:///path` or `http://host:port`."""
+
+    broker: str
+    worker: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """The run itself: what `start` hands over. With `stream` output comes as the guest makes it, not only at the end."""
+    """The run itself: what `start` hands over. With `stream` output comes as the guest makes it, not only at the end.
+
+    With a `lease` the run's code can make calls, as long as it runs.
+    """
 
     run_id: str
     payload: Payload
     timeout_ms: int
     output_bytes: int
     stream: bool = False
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
