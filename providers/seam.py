@@ -4,8 +4,8 @@ The host (providers/host) owns slots, tickets, floors, tiers and the clock; a pr
 decides on its own side of the wall: nothing that a guest or a runner says is passed on as a fact.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from plimsoll.contract.bounds import OUTPUT_FLOOD_FACTOR
@@ -51,11 +51,17 @@ class Findings:
     shortfalls: tuple[str, ...] = ()
 
 
+Call = Callable[[bytes], Awaitable[bytes]]
+"""One call of a running run's guest: its message, at most 2 MiB, and the answer to hand back. It never fails. It may be
+cancelled, and is at the run's end; many may be under way at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """One run for a provider. `tenant` is equal for runs that may share a sandbox's process.
 
-    With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end.
+    With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end. `call` is there
+    if the run has a grant: the provider takes the guest's messages to it, and knows nothing of what makes them valid.
     """
 
     run_id: str
@@ -64,6 +70,7 @@ class Order:
     timeout_ms: int
     output_bytes: int
     stream: bool = False
+    call: Call | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
