@@ -66,10 +66,10 @@ class FakeBroker:
     async def _said(self, message: bytes) -> bytes:
         try:
             call = json.loads(message)
-            path = call["path"]
-        except (ValueError, TypeError, KeyError):
+            places = call["path"].split("/")[1:]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return failure("denied")
-        match path.split("/")[1:]:
+        match places:
             case ["echo"]:
                 return answer(json.dumps(call))
             case ["status", number]:

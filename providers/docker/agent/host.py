@@ -8,7 +8,6 @@ says why. Each call is one connection, so programs may fork and use threads as t
 
 import base64
 import json
-import os
 import re
 import socket
 import struct
@@ -174,13 +173,12 @@ def _send(message: bytes) -> "bytes | None":
         raise HostError("too_large", "the message is too long")
     with socket.socket(socket.AF_UNIX) as channel:
         try:
-            channel.connect(os.fsencode(CHANNEL))
-        except OSError:
-            return None
-        try:
+            channel.connect(CHANNEL)
             channel.sendall(_LENGTH.pack(len(message)) + message)
             (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
             return _exactly(channel, length)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
         except OSError:
             raise HostError("upstream", "the call was cut off") from None
 
