@@ -2,11 +2,10 @@
 
 The runner is not to be believed (S11). The host owns the deadline: at deadline + 100 ms it kills, whatever was said; and 100 ms
 after it asked the runner to cancel. It counts output itself, and takes small frames of it only of a watched run, one for each
-look there can have been. It takes an end only for the run that is going on, "the deadline passed" only after it did, and
-"cancelled" only when it asked for that. It takes calls only of a run that may make them, one at a time and so many,
-and answers none after the deadline or a cancel. A frame that is too long, out of place, ill-formed
-or of another run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end this runner's own run, which then
-may have run.
+look there can have been, in time or before a call. It takes an end only for the run that is going on, "the deadline passed"
+only after it did, and "cancelled" only when it asked for that. It takes calls only of a run that may make them, one at a time
+and so many, and answers none after the deadline or a cancel. A frame that is too long, out of place, ill-formed or of another
+run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end this runner's own run, which then may have run.
 """
 
 import asyncio
@@ -71,6 +70,7 @@ class Course:
         "_call",
         "_meter",
         "_next_look",
+        "_shown",
         "_steps",
         "_waiter",
         "calling",
@@ -92,6 +92,7 @@ class Course:
         """Nothing has come yet. `watched_from`: when a watched run was handed over. `call` answers the guest's calls."""
         self.number = number
         self._call = call
+        self._shown = 0
         self.calls = 0
         self.calling: asyncio.Task[None] | None = None
         """The one call that is under way."""
@@ -126,11 +127,14 @@ class Course:
         return b""
 
     def looked(self) -> bool:
-        """Whether there can have been one look more than were counted."""
-        if self._next_look is None or time.monotonic_ns() < self._next_look:
+        """Whether there can have been one look more than were counted: one in a while, and one before each call."""
+        if self._next_look is None:
             return False
-        self._next_look += LOOK_NS
-        return True
+        if time.monotonic_ns() >= self._next_look:
+            self._next_look += LOOK_NS
+            return True
+        self._shown += 1
+        return self._call is not None and self._shown <= self.calls + 1
 
     def output(self, pieces: Iterable[Piece]) -> bool:
         """Count and keep the output of one frame; whether it was a flood."""

@@ -34,7 +34,7 @@ MOST_CALLS: Final = 100_000
 MAY_CALL: Final = 1
 LEAST_OUT: Final = 12 * 1024
 """A runner sends output on from here, and no OUT frame has a smaller payload, except one for each look at a watched run,
-which are `capture.LOOK_NS` apart: so one run can only send so many."""
+which are `capture.LOOK_NS` apart, and one before each call: so one run can only send so many."""
 
 ENDINGS: Final = ("finished", "deadline", "memory", "flood", "stack", "host_calls", "cancelled", "trap")
 """By number in END. Append only; the words are `vm.Ending`'s."""

@@ -52,9 +52,9 @@ the guest, about every 16 KiB, and for the rest at the end, before `run` returns
 as cancelled."""
 
 OnLook: TypeAlias = Callable[[], bool]
-"""Makes a run a watched one: its output is fetched from the guest about every `LOOK_NS`, whatever the guest is doing. Called
-after each such look, when `on_output` was given what is new: stdout first, then stderr. False, or an exception, ends the run
-as cancelled."""
+"""Makes a run a watched one: its output is fetched from the guest about every `LOOK_NS`, whatever the guest is doing, and
+before a call. Called after each such look, when `on_output` was given what is new: stdout first, then stderr.
+False, or an exception, ends the run as cancelled."""
 
 IsCancelled: TypeAlias = Callable[[], bool]
 """Asked about every tick of the ticker while the program runs, from the ticker's thread and until it is true: then, or after an
@@ -305,6 +305,8 @@ class _Run:
         if not length or address + length > size:
             self.stop(Ending.TRAP)
             return 0
+        if self.watched:
+            self._show()  # the call may take long
         reply = self._on_call(ctypes.string_at(base + address, length))
         if time.monotonic_ns() >= self.deadline_ns:
             self.stop(Ending.DEADLINE)
@@ -340,6 +342,10 @@ class _Run:
         if time.monotonic_ns() >= self.deadline_ns:
             self.stop(Ending.DEADLINE)
             return
+        self._show()
+
+    def _show(self) -> None:
+        """Hand on what a watched program has printed and not delivered yet."""
         base, _ = self._vm.memory()
         for number, place, length in self.waiting(base):
             stream = self.streams[number - 1]

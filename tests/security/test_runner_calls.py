@@ -10,7 +10,7 @@ from plimsoll.contract.worker import Out
 from providers.seam import Break, Finish
 from providers.wasm import handle
 from providers.wasm.handle import KILL_GRACE_S, Runner, State
-from providers.wasm.protocol import END, HEADER, MOST_CALL, Kind, frame
+from providers.wasm.protocol import END, HEADER, MOST_CALL, Kind, frame, pieces_bytes
 from tests.security.test_runner_frames import CAP, RUN, Played, hostile
 
 CALL = frame(Kind.CALL, RUN, b"message")
@@ -61,10 +61,14 @@ class Asked:
         return self.answer
 
 
-async def play(runner: Runner, call: Asked | None, *, timeout_ms: int = 20_000) -> Played:
+async def play(
+    runner: Runner, call: Asked | None, *, timeout_ms: int = 20_000, watched: bool = False
+) -> Played:
     runner.state = State.IDLE
     start = time.monotonic()
-    course = runner.begin(RUN, b"code", timeout_ms=timeout_ms, memory_bytes=1 << 24, cap=CAP, call=call)
+    course = runner.begin(
+        RUN, b"code", timeout_ms=timeout_ms, memory_bytes=1 << 24, cap=CAP, watched=watched, call=call
+    )
     while isinstance(step := await course.next(), Out):
         pass
     await asyncio.sleep(0)
@@ -115,6 +119,16 @@ async def test_an_end_cancels_the_call_that_is_under_way() -> None:
         runner._end(runner.course, END.pack(0, 0, 0))
         assert (await playing).last == Finish(0)
         assert asked.cancelled
+
+
+async def test_small_output_comes_before_a_call_and_no_more_often() -> None:
+    small = frame(Kind.OUT, RUN, pieces_bytes([(1, b"out")]))
+    async with hostile(program=ANSWERED, first=small + CALL, later=DONE, times=20) as runner:
+        assert (await play(runner, Asked(), watched=True)).last == Finish(0)
+    async with hostile(later=small * 500) as runner:
+        assert (await play(runner, Asked(), watched=True)).last == Break("runner_protocol")
+    async with hostile(program=ANSWERED, first=small + CALL, later=DONE, times=20) as runner:
+        assert (await play(runner, Asked())).last == Break("runner_protocol")
 
 
 async def test_calls_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,9 @@
 """A broker of the tests' own: the real interface over a real socket, with answers that a test can foresee.
 
-The path of a call decides the answer, and every message that came is kept.
+Messages are read and answers written as the broker does. The path of a call decides the answer, and every message is kept.
 """
 
 import asyncio
-import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import h11
 
+from broker.message import Answered, Failed, read_call, write_answer
 from plimsoll.contract.worker import Lease
 
 LARGE = 4 << 20
@@ -21,11 +21,9 @@ WORKER = "worker-1"
 
 
 def answer(body: bytes | str, status: int = 200) -> bytes:
-    """As broker/message.py writes it."""
-    encoded = body if isinstance(body, str) else base64.b64encode(body).decode()
-    encoding = "utf-8" if isinstance(body, str) else "base64"
-    shape = {"status": status, "headers": {"content-type": "text/plain"}, "body": encoded}
-    return json.dumps({**shape, "body_encoding": encoding}).encode()
+    """As the broker writes it."""
+    content = body.encode() if isinstance(body, str) else body
+    return write_answer(Answered(status, (("content-type", "text/plain"),), content))
 
 
 def failure(code: str, **more: Any) -> bytes:
@@ -64,14 +62,12 @@ class FakeBroker:
         return 200, await self._said(message)
 
     async def _said(self, message: bytes) -> bytes:
-        try:
-            call = json.loads(message)
-            places = call["path"].split("/")[1:]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return failure("denied")
-        match places:
+        call = read_call(message)
+        if isinstance(call, Failed):
+            return failure(call.code.value)
+        match call.path.split("/")[1:]:
             case ["echo"]:
-                return answer(json.dumps(call))
+                return answer(message)
             case ["status", number]:
                 return answer("", int(number))
             case ["bytes"]:

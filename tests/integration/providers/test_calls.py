@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.dispatch.link import WorkerLink
 from app.dispatch.supervisor import ProviderSupervisor, spawn
-from plimsoll.contract.worker import Health, Lease, TicketRefused
+from plimsoll.contract.worker import Ended, Health, Lease, Out, TicketRefused
 from tests.support import guest_calls
 from tests.support.brokers import FakeBroker, fake_broker
 from tests.support.runs import Seen, family, follow, job, memory_holds, new_id, reserved, spec
@@ -125,6 +125,22 @@ async def test_a_cancel_ends_a_call_and_keeps_what_was_printed(
     await wasm.worker.cancel(run_id)
     seen = await running
     assert (seen.ended.cancelled, seen.stdout, seen.ended.stdout_truncated) == (True, b"before\n", False)
+
+
+async def test_what_a_watched_program_printed_is_seen_while_it_waits_for_an_answer(
+    wasm: ProviderSupervisor, broker: FakeBroker
+) -> None:
+    code = "for (const n of [1, 2, 3]) { console.log(n); await host.get('/text') } console.log('x'); await host.get('/wait')"
+    wanted = spec(timeout_ms=20_000)
+    what = replace(job(wanted, code), lease=broker.lease(wanted.run_id), stream=True)
+    seen = b""
+    async for event in wasm.worker.start(await reserved(wasm.worker, wanted), what):
+        if isinstance(event, Out):
+            seen += event.data
+        if seen.endswith(b"x\n"):
+            broker.go_on.set()  # else it would wait until its deadline
+    assert isinstance(event, Ended)
+    assert (seen, event.exit_code) == (b"1\n2\n3\nx\n", 0)
 
 
 async def test_after_a_run_with_a_grant_the_next_has_none(
