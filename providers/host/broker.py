@@ -22,7 +22,8 @@ ANSWER_BYTES: Final = 3 * BACK_BYTES + (64 << 10)
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 120.0
 """From the question to the answer's last byte; a run's end comes first, or the broker's own deadlines."""
-CONNECTIONS: Final = 64
+CONNECTIONS: Final = 1_024
+"""Each run has a bound of its own, far below: one run's calls that hang keep no other's waiting."""
 KEPT: Final = 8
 KEPT_S: Final = 2.0
 """Less than servers keep an idle connection, so that one that is taken again is nearly never gone."""
