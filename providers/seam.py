@@ -4,15 +4,15 @@ The host (providers/host) owns slots, tickets, floors, tiers and the clock; a pr
 decides on its own side of the wall: nothing that a guest or a runner says is passed on as a fact.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from plimsoll.contract.bounds import OUTPUT_FLOOD_FACTOR
 from plimsoll.contract.requests import Kind, Payload
 from plimsoll.contract.results import Artifact, Outcome
 from plimsoll.contract.tiers import Tier
-from plimsoll.contract.worker import Environment, Lease, Out, Resources, StepEnded
+from plimsoll.contract.worker import Environment, Out, Resources, StepEnded
 
 CEILINGS: Final[Mapping[str, Tier]] = {"wasm": Tier.PROCESS, "docker": Tier.KERNEL}
 """The most a kind of provider can ever claim, whatever it observes. Any other kind: `process`."""
@@ -51,12 +51,17 @@ class Findings:
     shortfalls: tuple[str, ...] = ()
 
 
+Call = Callable[[bytes], Awaitable[bytes]]
+"""One call of a running run's guest: its message, at most 2 MiB, and the answer to hand back. It never fails. It may be
+cancelled, and is at the run's end; many may be under way at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """One run for a provider. `tenant` is equal for runs that may share a sandbox's process.
 
-    With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end.
-    `lease` is for the provider's own side, which calls the broker with it; nothing of it goes behind the wall.
+    With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end. `call` is there
+    if the run has a grant: the provider takes the guest's messages to it, and knows nothing of what makes them valid.
     """
 
     run_id: str
@@ -65,7 +70,7 @@ class Order:
     timeout_ms: int
     output_bytes: int
     stream: bool = False
-    lease: Lease | None = None
+    call: Call | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ The rules:
 3. A run is stopped at its deadline, by its caller, at a flood of output, and when it stands still without memory. All four
    go one way: the agent is asked to kill every guest, and what was written until then counts, if it comes soon.
 4. Out of memory is what the host's counter or the container's death says, together with an end by SIGKILL; a stop is none.
-5. An end that was heard before the stop is the end. The stream's end without one breaks the run.
+5. Calls are answered beside the talk, while the run goes on: none is left when its end is told.
+6. An end that was heard before the stop is the end. The stream's end without one breaks the run.
 
 Whoever made the container destroys it afterwards, however the run ended.
 """
@@ -20,7 +21,16 @@ from typing import Final, Protocol
 from plimsoll.contract.results import EXIT_MEMORY, Artifact, Outcome
 from providers.docker import ending
 from providers.docker.ending import Stop
-from providers.docker.frames import BadTalk, Event, Output, ProjectEnded, SnippetEnded, StepEnded, Talk
+from providers.docker.frames import (
+    BadTalk,
+    Called,
+    Event,
+    Output,
+    ProjectEnded,
+    SnippetEnded,
+    StepEnded,
+    Talk,
+)
 from providers.docker.ledger import Ledger
 from providers.docker.memory import Usage, Watch
 from providers.seam import Begun, Break, Finish, Order, Step
@@ -85,6 +95,7 @@ class Course:
         self._watch = Watch(self._usage, self._crippled)
         self._writer: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[bytes | None] | None = None
+        self._calls: set[asyncio.Task[None]] = set()
         self._oom_before = self._oom_seen = 0
         self._over = False
 
@@ -107,7 +118,10 @@ class Course:
                     yield step
         finally:
             timer.cancel()
-            tasks = [task for task in (self._writer, watcher, self._reader) if task is not None]
+            tasks = [
+                *self._calls,
+                *(task for task in (self._writer, watcher, self._reader) if task is not None),
+            ]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -119,9 +133,23 @@ class Course:
 
     async def _write(self) -> None:
         with suppress(OSError):  # the stream is broken, which its reader finds too
-            for frame in self._sandbox.talk.begin(self._payload):
+            calls = self._order.call is not None
+            for frame in self._sandbox.talk.begin(self._payload, calls=calls):
                 await self._sandbox.send(frame)
             self._ledger.begin(self._loop.time())
+
+    def _answer_later(self, called: Called) -> None:
+        task = asyncio.create_task(self._answer(called))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _answer(self, called: Called) -> None:
+        if self._order.call is None:
+            return
+        answer = await self._order.call(called.message)
+        with suppress(OSError):  # as above
+            for frame in self._sandbox.talk.reply(called.number, answer):
+                await self._sandbox.send(frame)
 
     async def _starve(self) -> None:
         await self._watch.starved()
@@ -185,6 +213,8 @@ class Course:
                         return self._end(done, self._finish(Stop.MEMORY))
                 case Artifact():
                     self._artifacts.append(event)
+                case Called():
+                    self._answer_later(event)
                 case SnippetEnded(exit_code=code):
                     return self._end([*done, *self._ledger.flush()], self._end_of_snippet(code))
                 case ProjectEnded():
@@ -200,6 +230,7 @@ class Course:
 
     def _end(self, steps: Iterable[Step], *last: Step) -> list[Step]:
         self._over = True
+        self._hang_up()
         return [*steps, *last]
 
     def _end_of_snippet(self, exit_code: int) -> Finish:
@@ -214,7 +245,12 @@ class Course:
             return [self._finish(Stop.MEMORY)]
         return [ending.of_project(self._ledger, said)]
 
+    def _hang_up(self) -> None:
+        for task in self._calls:
+            task.cancel()
+
     async def _end_by_stop(self, why: Stop) -> list[Step]:
+        self._hang_up()
         sent = self._sent()
         if sent and not await self._drained():
             self._ledger.cut()

@@ -10,6 +10,8 @@ The rule book (the frames themselves are described in providers/docker/agent):
    order and at most as often as they were asked for; a pong needs its ping.
 4. Artifacts come only at paths that were asked for, together at most 8 MiB, whole.
 5. There is exactly one result, and it is the last word.
+6. Calls come only where the run may make them and while it goes on, numbered, one whole after the other, so many and of so many
+   bytes together, and only so many without their answer.
 """
 
 from collections.abc import Iterator
@@ -18,11 +20,19 @@ from typing import Any, Final, Literal
 
 from plimsoll.contract import frames
 from plimsoll.contract.bounds import ARTIFACTS_BYTES, OUTPUT_CAP_BYTES, OUTPUT_FLOOD_FACTOR
+from plimsoll.contract.grants import BACK_BYTES, OUT_BYTES
 from plimsoll.contract.requests import JavaScript, Kind, Project, Python
 from plimsoll.contract.results import Artifact, Outcome
 
 MAX_FRAME: Final = 1 << 20
 CHUNK: Final = 512 << 10
+MESSAGE_BYTES: Final = 2 * OUT_BYTES
+ANSWER_BYTES: Final = 4 * BACK_BYTES
+CALLS: Final = 100_000
+CALLS_BYTES: Final = 1 << 30
+"""Both for one run; the agent keeps to them too (providers/docker/agent/channel.py)."""
+IN_FLIGHT: Final = 32
+"""Twice what the agent has: an answer that has arrived there may still be on its way here."""
 EXIT_CODES: Final = range(256)
 
 Stream = Literal["stdout", "stderr"]
@@ -45,9 +55,10 @@ _FIELDS: Final[dict[str, tuple[dict[str, type], ...]]] = {
     "out": ({"step": int, "stream": str},),
     "step": ({"step": int, "exit": int},),
     "artifact": ({"path": str, "size": int},),
+    "call": ({"n": int, "size": int},),
     "result": ({"exit": int}, {"outcome": str, "detail": str, "truncated": bool}),
 }
-_WITH_BODY: Final = {"out", "artifact"}
+_WITH_BODY: Final = {"out", "artifact", "call"}
 
 
 class BadTalk(Exception):
@@ -90,6 +101,14 @@ class StepEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """A guest's message, whole; it waits for the `reply` of that number."""
+
+    number: int
+    message: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class SnippetEnded:
     """The one result of a snippet."""
 
@@ -105,7 +124,7 @@ class ProjectEnded:
     artifacts_truncated: bool
 
 
-Event = Ready | Pong | Output | StepEnded | Artifact | SnippetEnded | ProjectEnded
+Event = Ready | Pong | Output | StepEnded | Artifact | Called | SnippetEnded | ProjectEnded
 Runnable = JavaScript | Python | Project
 
 
@@ -126,6 +145,11 @@ class Talk:
         self._artifacts_left = ARTIFACTS_BYTES
         self._collecting = False
         self._cancelled = False
+        self._may_call = False
+        self._calls = 0
+        self._calls_left = CALLS_BYTES
+        self._call: tuple[int, bytearray] | None = None
+        self._unanswered: set[int] = set()
         self.ready = False
         self.over = False
         self.broken: str | None = None
@@ -137,15 +161,24 @@ class Talk:
         self._pings.append(number)
         return _frame("ping", n=number)
 
-    def begin(self, payload: Runnable) -> list[bytes]:
-        """The frames that start the one run of this container; also before it is ready."""
+    def begin(self, payload: Runnable, *, calls: bool = False) -> list[bytes]:
+        """The frames that start the one run of this container; also before it is ready. With `calls` it may make them."""
         if self._payload is not None:
             raise RuntimeError("a container serves one run")
         self._payload = payload
+        self._may_call = calls
+        first = [_frame("calls")] if calls else []
         if not isinstance(payload, Project):
-            return [_frame("run", payload.code.encode(), language=payload.kind.value)]
+            return [*first, _frame("run", payload.code.encode(), language=payload.kind.value)]
         self._wanted = list(payload.artifacts)
-        return [*_described(payload), _frame("go")]
+        return [*first, *_described(payload), _frame("go")]
+
+    def reply(self, number: int, answer: bytes) -> Iterator[bytes]:
+        """The frames that answer a call; one that is too long is answered by nothing."""
+        whole = answer if len(answer) <= ANSWER_BYTES else b""
+        for start in range(0, len(whole) or 1, CHUNK):
+            yield _frame("reply", whole[start : start + CHUNK], n=number, size=len(whole))
+        self._unanswered.discard(number)  # once it is taken, so that answers nobody takes are bounded
 
     def cancel(self) -> bytes:
         """Ask the agent to kill every guest."""
@@ -184,6 +217,8 @@ class Talk:
             return self._on_step(header["step"], header["exit"])
         if word == "artifact":
             return self._on_artifact(header["path"], header["size"], body)
+        if word == "call":
+            return self._on_call(header["n"], header["size"], body)
         return self._on_result(header)
 
     def _on_ready(self, warm: list[Any]) -> Ready:
@@ -240,10 +275,34 @@ class Talk:
         self._artifact = (path, size, bytearray())
         self._collecting = True
 
+    def _on_call(self, number: int, size: int, body: bytes) -> Called | None:
+        _need(self._may_call, "call_without_grant")
+        _need(self._running(), "call_of_no_step")
+        if self._call is None:
+            self._start_call(number, size)
+        assert self._call is not None  # noqa: S101  # for the type checker: the line above made it
+        whole, message = self._call
+        message += body
+        _need((number, size) == (self._calls, whole) and 0 < len(body) <= len(message) <= size, "call_size")
+        if len(message) < size:
+            return None
+        self._call = None
+        return Called(number, bytes(message))
+
+    def _start_call(self, number: int, size: int) -> None:
+        _need(number == self._calls + 1 <= CALLS, "call_number")
+        _need(0 < size <= min(MESSAGE_BYTES, self._calls_left), "calls_unbounded")
+        _need(len(self._unanswered) < IN_FLIGHT, "calls_at_once")
+        self._calls = number
+        self._calls_left -= size
+        self._unanswered.add(number)
+        self._call = (size, bytearray())
+
     def _on_result(self, header: dict[str, Any]) -> SnippetEnded | ProjectEnded:
         snippet = not isinstance(self._payload, Project)
         _need(snippet == ("exit" in header), "result_of_another_kind")
         _need(self._artifact is None, "artifact_size")
+        _need(self._call is None, "call_size")
         self.over = True
         if snippet:
             _need(header["exit"] in EXIT_CODES, "exit_code")

@@ -76,7 +76,7 @@ class DockerProvider:
         base = self._looker.base if self._looker else None
         identity, software = (f"oci-image:{base.image_id}", base.software) if base else (_UNKNOWN, "")
         return {
-            kind: Environment(identity, software, TIMEOUT_CEILING_MS, languages)
+            kind: Environment(identity, software, TIMEOUT_CEILING_MS, languages, grants=True)
             for kind, languages in _LANGUAGES.items()
         }
 

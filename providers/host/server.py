@@ -42,10 +42,12 @@ from plimsoll.contract.worker import (
     Ticket,
     WorkerInfo,
 )
+from providers.host.broker import Broker
+from providers.host.calls import Calls
 from providers.host.table import Held, Running, Table
 from providers.host.wall import Wall
 from providers.host.wire import Wire
-from providers.seam import Begun, Break, Finish, NotStarted, Order, Provider
+from providers.seam import Begun, Break, Call, Finish, NotStarted, Order, Provider
 
 BEGIN_S: Final = 15.0
 """How long a provider may take to begin a run."""
@@ -84,6 +86,7 @@ class Host:
         self._draining = False
         self._wire: Wire | None = None
         self._runs: set[asyncio.Task[None]] = set()
+        self._broker = Broker()
 
     async def serve(self, wire_of: Callable[[Callable[[dict[str, Any], bytes], None]], Wire]) -> None:
         """Serve until the peer or the provider is gone, then end every run and close the provider."""
@@ -99,6 +102,7 @@ class Host:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             wire.close()
+            self._broker.close()
             async with asyncio.timeout(_CLOSE_S):
                 await self._provider.close()
 
@@ -255,6 +259,9 @@ class Host:
     def _unstartable(self, spec: Spec, job: Job) -> str | None:
         if (refusal := self._unfit(spec)) and refusal.code is not Code.DRAINING:
             return "isolation" if refusal.reason is Reason.ISOLATION else "unavailable"
+        environment = self._provider.environments.get(spec.kind)
+        if job.lease is not None and (environment is None or not environment.grants):
+            return "mismatch"
         same = job.run_id == spec.run_id and job.payload.kind == spec.kind
         return None if same and 1 <= job.timeout_ms <= spec.timeout_ms else "mismatch"
 
@@ -264,7 +271,7 @@ class Host:
         try:
             if running.cancelled:  # between the spent ticket and now, so the provider never heard of it
                 raise NotStarted  # noqa: TRY301  # one way to say it
-            last = await self._steps(number, running, job)
+            last = await self._with_calls(number, running, job)
         except NotStarted:
             self._table.never_started(run_id)
             self._event(number, "ticket_refused", cause="not_started")
@@ -277,13 +284,18 @@ class Host:
         self._table.end(run_id, last if isinstance(last, Ended) else None)
         self._event(number, "ended" if isinstance(last, Ended) else "broken", codec.dumps(last))
 
-    async def _steps(self, number: int, running: Running, job: Job) -> Ended | Broken:
+    async def _with_calls(self, number: int, running: Running, job: Job) -> Ended | Broken:
+        """Calls die with the run: none is left, and none is possible, when its end is told."""
+        if job.lease is None:
+            return await self._steps(number, running, job, None)
+        async with Calls(self._broker, job.lease, job.run_id) as calls:
+            return await self._steps(number, running, job, calls.call)
+
+    async def _steps(self, number: int, running: Running, job: Job, call: Call | None) -> Ended | Broken:
         """Pass the provider's steps on. Raises NotStarted (only before `Begun`) and TimeoutError."""
         began_ns = 0
         cap = min(job.output_bytes, running.spec.output_bytes, self._provider.resources.output_bytes)
-        order = Order(
-            job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream, job.lease
-        )
+        order = Order(job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream, call)
         async with asyncio.timeout(BEGIN_S) as guard, aclosing(self._provider.run(order)) as steps:  # type: ignore[type-var]
             async for step in steps:
                 if isinstance(step, Begun) is (running.accepted is not None):

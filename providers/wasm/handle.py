@@ -2,10 +2,10 @@
 
 The runner is not to be believed (S11). The host owns the deadline: at deadline + 100 ms it kills, whatever was said; and 100 ms
 after it asked the runner to cancel. It counts output itself, and takes small frames of it only of a watched run, one for each
-look there can have been. It takes an end only for the run that is going on, "the deadline passed" only after it did, and
-"cancelled" only when it asked for that. A frame that is too long, out of place, ill-formed
-or of another run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end this runner's own run, which then
-may have run.
+look there can have been, in time or before a call. It takes an end only for the run that is going on, "the deadline passed"
+only after it did, and "cancelled" only when it asked for that. It takes calls only of a run that may make them, one at a time
+and so many, and answers none after the deadline or a cancel. A frame that is too long, out of place, ill-formed or of another
+run: killed, `runner_protocol`. An end of file: `runner_died`. Both only end this runner's own run, which then may have run.
 """
 
 import asyncio
@@ -22,13 +22,16 @@ from typing import Any, Final
 
 from plimsoll.contract.results import EXIT_CANCELLED, EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.worker import Out
-from providers.seam import Break, Finish, Meter, Observation, Stream
+from providers.seam import Break, Call, Finish, Meter, Observation, Stream
 from providers.wasm.capture import LOOK_NS
 from providers.wasm.forks import Forked
 from providers.wasm.protocol import (
     END,
     ENDINGS,
     LEAST_OUT,
+    MAY_CALL,
+    MOST_CALLS,
+    MOST_REPLY,
     RUN,
     Kind,
     Piece,
@@ -63,11 +66,36 @@ class State(StrEnum):
 class Course:
     """One run on one runner: its steps as they come. Ends with exactly one `Finish` or `Break`."""
 
-    __slots__ = ("_meter", "_next_look", "_steps", "_waiter", "cancelled", "deadline_ns", "ended", "number")
+    __slots__ = (
+        "_call",
+        "_meter",
+        "_next_look",
+        "_shown",
+        "_steps",
+        "_waiter",
+        "calling",
+        "calls",
+        "cancelled",
+        "deadline_ns",
+        "ended",
+        "number",
+    )
 
-    def __init__(self, number: int, deadline_ns: int, cap: int, watched_from: int | None = None) -> None:
-        """Nothing has come yet. `watched_from`: when a watched run was handed over."""
+    def __init__(
+        self,
+        number: int,
+        deadline_ns: int,
+        cap: int,
+        watched_from: int | None = None,
+        call: Call | None = None,
+    ) -> None:
+        """Nothing has come yet. `watched_from`: when a watched run was handed over. `call` answers the guest's calls."""
         self.number = number
+        self._call = call
+        self._shown = 0
+        self.calls = 0
+        self.calling: asyncio.Task[None] | None = None
+        """The one call that is under way."""
         self._next_look = None if watched_from is None else watched_from + LOOK_NS
         self.deadline_ns = deadline_ns
         self.cancelled = False
@@ -84,12 +112,29 @@ class Course:
             await self._waiter
         return self._steps.popleft()
 
+    def may_call(self) -> bool:
+        """Whether there can be one call more than were counted."""
+        self.calls += 1
+        return self._call is not None and self.calling is None and self.calls <= MOST_CALLS
+
+    async def answer(self, message: bytes) -> bytes:
+        """The answer to a call, or at the deadline nothing, which wakes a runner up for its end."""
+        left_s = (self.deadline_ns - time.monotonic_ns()) / 1e9
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                if self._call is not None:
+                    return await self._call(message)
+        return b""
+
     def looked(self) -> bool:
-        """Whether there can have been one look more than were counted."""
-        if self._next_look is None or time.monotonic_ns() < self._next_look:
+        """Whether there can have been one look more than were counted: one in a while, and one before each call."""
+        if self._next_look is None:
             return False
-        self._next_look += LOOK_NS
-        return True
+        if time.monotonic_ns() >= self._next_look:
+            self._next_look += LOOK_NS
+            return True
+        self._shown += 1
+        return self._call is not None and self._shown <= self.calls + 1
 
     def output(self, pieces: Iterable[Piece]) -> bool:
         """Count and keep the output of one frame; whether it was a flood."""
@@ -121,6 +166,8 @@ class Course:
         if not self.ended:
             self.ended = True
             self._put(step)
+        if self.calling is not None:
+            self.calling.cancel()
 
     def _put(self, step: Out | Finish | Break) -> None:
         self._steps.append(step)
@@ -150,7 +197,8 @@ class Runner:
         self._pidfd = forked.pidfd
         self._on_dead = on_dead
         self._reader = Reader()
-        self._unsent = b""
+        self._unsent = memoryview(b"")
+        """The rest of an order, or of the answer to a call."""
         self._kill_timer: asyncio.TimerHandle | None = None
         self._kill_at = 0.0
         self._hello: asyncio.Future[dict[str, Any]] = self._loop.create_future()
@@ -182,6 +230,7 @@ class Runner:
         memory_bytes: int,
         cap: int,
         watched: bool = False,
+        call: Call | None = None,
     ) -> Course:
         """Hand one program over; its deadline runs from now. Raises RunnerGone when not a byte of it left."""
         if self.state is not State.IDLE:
@@ -189,7 +238,8 @@ class Runner:
         now = time.monotonic_ns()
         deadline_ns = now + timeout_ms * 1_000_000
         kind = Kind.WATCH if watched else Kind.RUN
-        order = frame(kind, number, RUN.pack(deadline_ns, memory_bytes, cap) + source)
+        flags = 0 if call is None else MAY_CALL
+        order = frame(kind, number, RUN.pack(deadline_ns, memory_bytes, cap, flags) + source)
         try:
             sent = self._sock.send(order)
         except BlockingIOError:
@@ -199,12 +249,15 @@ class Runner:
             raise RunnerGone from failure
         self.runs += 1
         self.state = State.RUNNING
-        course = self.course = Course(number, deadline_ns, cap, now if watched else None)
+        course = self.course = Course(number, deadline_ns, cap, now if watched else None, call)
         self._watch(self._loop.time() + timeout_ms / 1000 + KILL_GRACE_S)
-        if sent < len(order):
-            self._unsent = order[sent:]
-            self._loop.add_writer(self._sock, self._writable)
+        self._send_later(memoryview(order)[sent:])
         return course
+
+    def _send_later(self, rest: memoryview) -> None:
+        if rest:
+            self._unsent = rest
+            self._loop.add_writer(self._sock, self._writable)
 
     def cancel(self, course: Course) -> None:
         """Have the runner end this run, which keeps its output, and see that it does; a run that has ended is left alone."""
@@ -242,7 +295,7 @@ class Runner:
 
     def _end_by_force(self, course: Course) -> None:
         """Kill. What the runner had not handed on is lost, if it ever had the whole code."""
-        flags = 0 if self._unsent else _BOTH_CUT
+        flags = 0 if self._unsent and not course.calls else _BOTH_CUT
         if course.cancelled:
             course.finish(EXIT_CANCELLED, flags=flags, cancelled=True)
         else:
@@ -282,8 +335,26 @@ class Runner:
             self._output(course, payload)
         elif kind == Kind.END:
             self._end(course, payload)
+        elif kind == Kind.CALL and payload and not self._unsent and course.may_call():
+            course.calling = self._loop.create_task(self._answer(course, payload))
         else:
             raise ProtocolError("kind")
+
+    async def _answer(self, course: Course, message: bytes) -> None:
+        """Send the answer to a call, if the run still goes on. At the deadline it is empty."""
+        answer = await course.answer(message)
+        if self.course is not course or course.cancelled:
+            return  # nothing that comes after a cancel is read
+        course.calling = None
+        reply = frame(Kind.REPLY, course.number, answer if len(answer) <= MOST_REPLY else b"")
+        try:
+            sent = self._sock.send(reply)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.kill("runner_died")
+            return
+        self._send_later(memoryview(reply)[sent:])
 
     def _output(self, course: Course, payload: bytes) -> None:
         if course.output(pieces_of(memoryview(payload))):

@@ -1,10 +1,12 @@
 """Frames between the host and one runner: `u32 length of the payload | u8 kind | u64 run number | payload`, big-endian.
 
-    host -> runner   RUN    u64 deadline (monotonic ns) | u32 memory bytes | u32 output cap | source
+    host -> runner   RUN    u64 deadline (monotonic ns) | u32 memory bytes | u32 output cap | u8 flags (1 may call) | source
                      WATCH  the same, for a run whose output is wanted while it runs
                      CANCEL nothing: end that run; without meaning when it is over
+                     REPLY  the answer to its call; nothing more comes for a run after its CANCEL
     runner -> host   HELLO  JSON: what it found of its own confinement
                      OUT    pieces, at most one of each stream, in order: u8 stream (1, 2) | u32 length, not 0 | bytes
+                     CALL   a message of the guest's, not empty; the runner then waits for the REPLY
                      END    u8 ending | u8 exit code | u8 flags (1 stdout cut, 2 stderr cut) | pieces
 
 Small outputs come inside END, so a short run is one frame there and one back. No JSON and no objects on that path. Pure.
@@ -16,16 +18,23 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
+from plimsoll.contract.grants import BACK_BYTES, OUT_BYTES
+
 HEADER: Final = struct.Struct(">IBQ")
-RUN: Final = struct.Struct(">QII")
+RUN: Final = struct.Struct(">QIIB")
 END: Final = struct.Struct(">BBB")
 PIECE: Final = struct.Struct(">BI")
 
 MOST_TO_HOST: Final = 256 * 1024
 MOST_TO_RUNNER: Final = 1024 * 1024
+MOST_CALL: Final = 2 * OUT_BYTES
+MOST_REPLY: Final = 4 * BACK_BYTES
+MOST_CALLS: Final = 100_000
+"""In a run, of any host calls, on both sides."""
+MAY_CALL: Final = 1
 LEAST_OUT: Final = 12 * 1024
 """A runner sends output on from here, and no OUT frame has a smaller payload, except one for each look at a watched run,
-which are `capture.LOOK_NS` apart: so one run can only send so many."""
+which are `capture.LOOK_NS` apart, and one before each call: so one run can only send so many."""
 
 ENDINGS: Final = ("finished", "deadline", "memory", "flood", "stack", "host_calls", "cancelled", "trap")
 """By number in END. Append only; the words are `vm.Ending`'s."""
@@ -42,6 +51,8 @@ class Kind(IntEnum):
     END = 4
     WATCH = 5
     CANCEL = 6
+    CALL = 7
+    REPLY = 8
 
 
 class ProtocolError(Exception):
@@ -83,22 +94,23 @@ def pieces_of(payload: memoryview) -> Iterator[Piece]:
 class Reader:
     """Frames from bytes as they arrive; a length is checked before anything is kept for it."""
 
-    def __init__(self, most: int = MOST_TO_HOST) -> None:
-        """Refuse any payload over `most` bytes."""
+    def __init__(self, most: int = MOST_TO_HOST, most_call: int = MOST_CALL) -> None:
+        """Refuse any payload over `most` bytes, and any message of a guest's over `most_call`."""
         self._most = most
+        self._most_call = most_call
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """(kind, run number, payload) of every frame that is complete now. Raises ProtocolError."""
         if not self._buffer and len(data) >= HEADER.size:  # the usual case, without copying: one whole frame
             length, kind, number = HEADER.unpack_from(data)
-            if len(data) == HEADER.size + length <= HEADER.size + self._most:
+            if len(data) == HEADER.size + length <= HEADER.size + self._most_of(kind):
                 yield kind, number, data[HEADER.size :]
                 return
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             length, kind, number = HEADER.unpack_from(self._buffer)
-            if length > self._most:
+            if length > self._most_of(kind):
                 raise ProtocolError("length")
             end = HEADER.size + length
             if len(self._buffer) < end:
@@ -106,3 +118,6 @@ class Reader:
             payload = bytes(self._buffer[HEADER.size : end])
             del self._buffer[:end]
             yield kind, number, payload
+
+    def _most_of(self, kind: int) -> int:
+        return self._most_call if kind == Kind.CALL else self._most

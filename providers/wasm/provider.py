@@ -45,6 +45,7 @@ class WasmProvider:
                 f"wasm:sha256:{WASM_SHA256}",
                 TIMEOUT_CEILING_MS,
                 ("javascript",),
+                grants=True,
             )
         }
         self.policy = policy
@@ -201,6 +202,7 @@ class WasmProvider:
                     memory_bytes=self.resources.memory_mb * _MIB,
                     cap=order.output_bytes,
                     watched=order.stream,
+                    call=order.call,
                 )
             except RunnerGone:
                 continue

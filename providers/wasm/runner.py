@@ -23,6 +23,8 @@ from providers.wasm.protocol import (
     ENDINGS,
     HEADER,
     LEAST_OUT,
+    MAY_CALL,
+    MOST_REPLY,
     MOST_TO_RUNNER,
     RUN,
     Kind,
@@ -155,44 +157,54 @@ def _take_runs(sock: socket.socket, engine: Engine, confined: threading.Event) -
 class Orders:
     """What the host says, in order. It waits in no other way than `recv`, so the filter allows no call for it.
 
-    The serving thread takes runs from it, and while one goes on, the ticker's thread looks for its cancel. Never both at once:
-    the ticker asks only about a run that is armed.
+    The serving thread takes runs from it, and the answers to a run's calls. While a run goes on otherwise, the ticker's thread
+    looks for its cancel. Never both at once: the ticker asks only about a run that is armed, and not while a call is under
+    way.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         """Read `sock`, which must be a blocking one."""
         self._sock = sock
         self._rest = b""
+        self._reading = threading.Lock()
+        self._cancelled: int | None = None
 
     def next(self) -> tuple[int, int, bytes] | None:
         """One RUN or WATCH frame: kind, number, payload; None at end of file. A cancel that comes too late is passed over."""
-        data, self._rest = self._rest, b""
-        while True:
-            while len(data) < HEADER.size:
-                part = self._sock.recv(_CHUNK)
-                if not part:
-                    return None
-                data += part
-            length, kind, number = HEADER.unpack_from(data)
-            if kind != Kind.CANCEL or length:
-                break
-            data = data[HEADER.size :]
-        if kind not in _ORDERS or length > MOST_TO_RUNNER:
-            raise ProtocolError("order")
-        end = HEADER.size + length
-        if len(data) > end:
-            data, self._rest = data[:end], data[end:]
-        parts, missing = [data[HEADER.size :]], end - len(data)
-        while missing > 0:
-            part = self._sock.recv(min(missing, _CHUNK))
-            if not part:
+        while (header := self._header()) is not None:
+            length, kind, number = header
+            if kind == Kind.CANCEL and not length:
+                continue
+            if kind not in _ORDERS or length > MOST_TO_RUNNER:
+                raise ProtocolError("order")
+            payload = self._payload(length)
+            return None if payload is None else (kind, number, payload)
+        return None
+
+    def call(self, number: int, message: bytes) -> bytes | None:
+        """The host's answer to a call of this run's guest, or None when the run is to end. Raises ProtocolError, OSError."""
+        with self._reading:
+            if self._cancelled == number:
                 return None
-            parts.append(part)
-            missing -= len(part)
-        return kind, number, b"".join(parts)
+            self._sock.sendall(frame(Kind.CALL, number, message))
+            header = self._header()
+            if header is None or header == (0, Kind.CANCEL, number):
+                return None
+            length, kind, of = header
+            if (kind, of) != (Kind.REPLY, number) or length > MOST_REPLY:
+                raise ProtocolError("order")
+            return self._payload(length)
 
     def cancels(self, number: int) -> bool:
         """Whether a cancel of this run is there, without waiting for one."""
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            return self._cancels(number)
+        finally:
+            self._reading.release()
+
+    def _cancels(self, number: int) -> bool:
         missing = HEADER.size - len(self._rest)
         if missing > 0:
             with contextlib.suppress(BlockingIOError):
@@ -202,12 +214,39 @@ class Orders:
         header, self._rest = HEADER.unpack_from(self._rest), self._rest[HEADER.size :]
         if header != (0, Kind.CANCEL, number):
             raise ProtocolError("order")
+        self._cancelled = number
         return True
+
+    def _header(self) -> tuple[int, int, int] | None:
+        """Length, kind and number of the next frame, or None at end of file."""
+        data, self._rest = self._rest, b""
+        while len(data) < HEADER.size:
+            part = self._sock.recv(_CHUNK)
+            if not part:
+                return None
+            data += part
+        self._rest = data[HEADER.size :]
+        length, kind, number = HEADER.unpack_from(data)
+        return length, kind, number
+
+    def _payload(self, length: int) -> bytes | None:
+        """The next `length` bytes, or None at end of file."""
+        data, self._rest = self._rest[:length], self._rest[length:]
+        if len(data) == length:
+            return data
+        parts, missing = [data], length - len(data)
+        while missing > 0:
+            part = self._sock.recv(min(missing, _CHUNK))
+            if not part:
+                return None
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
 
 
 def _run(sock: socket.socket, engine: Engine, orders: Orders, kind: int, number: int, payload: bytes) -> None:
     """Run one order and answer it, then take its VM down and make the next one, which nobody waits for."""
-    deadline_ns, memory_bytes, cap = RUN.unpack_from(payload)
+    deadline_ns, memory_bytes, cap, flags = RUN.unpack_from(payload)
     output = _Output(sock, number)
     limits = _limits(memory_bytes, cap)
 
@@ -222,6 +261,7 @@ def _run(sock: socket.socket, engine: Engine, orders: Orders, kind: int, number:
         on_output=output.take,
         on_look=output.send if kind == Kind.WATCH else None,
         is_cancelled=lambda: orders.cancels(number),
+        on_call=(lambda message: orders.call(number, message)) if flags & MAY_CALL else None,
         on_end=answer,
     )
     engine.prepare(memory_bytes)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from providers.wasm import capi
 from providers.wasm.capture import LEAST_CHARGE, LOOK_NS, Stream
 from providers.wasm.guest import GuestRefused
+from providers.wasm.protocol import MOST_CALL, MOST_CALLS
 from providers.wasm.ticker import Ticker
 
 if TYPE_CHECKING:
@@ -51,13 +52,17 @@ the guest, about every 16 KiB, and for the rest at the end, before `run` returns
 as cancelled."""
 
 OnLook: TypeAlias = Callable[[], bool]
-"""Makes a run a watched one: its output is fetched from the guest about every `LOOK_NS`, whatever the guest is doing. Called
-after each such look, when `on_output` was given what is new: stdout first, then stderr. False, or an exception, ends the run
-as cancelled."""
+"""Makes a run a watched one: its output is fetched from the guest about every `LOOK_NS`, whatever the guest is doing, and
+before a call. Called after each such look, when `on_output` was given what is new: stdout first, then stderr.
+False, or an exception, ends the run as cancelled."""
 
 IsCancelled: TypeAlias = Callable[[], bool]
 """Asked about every tick of the ticker while the program runs, from the ticker's thread and until it is true: then, or after an
 exception, the run ends like at its deadline, but as cancelled. It must not wait."""
+OnCall: TypeAlias = Callable[[bytes], bytes | None]
+"""Given a message of the program's, at most `VmLimits.message_bytes` and not empty, when it makes a call: the answer, or None
+for a run that is to end. The program waits for it, and only its own end lets a deadline or a cancel be noticed."""
+
 OnEnd: TypeAlias = Callable[["VmResult"], None]
 """Given the result of a run, once. What it raises is raised by `run`."""
 
@@ -124,7 +129,8 @@ class VmLimits:
     output_cap_bytes: int = 64 * 1024
     """Per stream. What goes beyond is dropped and flagged."""
     flood_factor: int = 16
-    host_calls: int = 100_000
+    host_calls: int = MOST_CALLS
+    message_bytes: int = MOST_CALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,8 @@ _SIGNATURES: Final = {
 _GO, _RUN, _ALLOC, _IO = (capi.export_name(name) for name in ("go", "run", "alloc", "io"))
 _GUEST_CODES: Final = frozenset({0, 1, 13})
 _GUEST_MEMORY: Final = 137
+_NO_GRANT: Final = -1  # the guest's words for it: shim.c
+_TOO_LARGE: Final = -2
 _RAW: Final = 16  # bytes of one raw value: a slot wide enough for a vector
 _PATIENT_CALLS: Final = 50_000
 _PAUSE_SECONDS: Final = 0.006
@@ -210,8 +218,10 @@ class _Run:
         "_is_cancelled",
         "_layout",
         "_limits",
+        "_on_call",
         "_on_look",
         "_on_output",
+        "_reply",
         "_vm",
         "cancelled",
         "deadline_ns",
@@ -228,8 +238,11 @@ class _Run:
         on_output: OnOutput | None,
         on_look: OnLook | None,
         is_cancelled: IsCancelled | None,
+        on_call: OnCall | None,
     ) -> None:
         self._vm = vm
+        self._on_call = on_call
+        self._reply = b""
         self._layout = layout
         self._on_look = on_look
         self._limits = limits
@@ -282,6 +295,36 @@ class _Run:
         self.take(number, base + address, length, charge=LEAST_CHARGE)
         return self.streams[number - 1].full
 
+    def call(self, address: int, length: int) -> int:
+        """Have a message of the guest's answered: the length of the answer, or why there is none."""
+        if self._on_call is None:
+            return _NO_GRANT
+        if length > self._limits.message_bytes:
+            return _TOO_LARGE
+        base, size = self._vm.memory()
+        if not length or address + length > size:
+            self.stop(Ending.TRAP)
+            return 0
+        if self.watched:
+            self._show()  # the call may take long
+        reply = self._on_call(ctypes.string_at(base + address, length))
+        if time.monotonic_ns() >= self.deadline_ns:
+            self.stop(Ending.DEADLINE)
+        elif reply is None:
+            self.stop(Ending.CANCELLED)
+        self._reply = reply or b""
+        return len(self._reply)
+
+    def take_reply(self, address: int, length: int) -> int:
+        """Copy the head of the answer into the guest's memory, once; how much."""
+        reply, self._reply = self._reply[:length], b""
+        base, size = self._vm.memory()
+        if address + len(reply) > size:
+            self.stop(Ending.TRAP)
+            return 0
+        ctypes.memmove(base + address, reply, len(reply))
+        return len(reply)
+
     def take(self, number: int, place: int, length: int, *, charge: int | None = None) -> None:
         """Keep the head of `length` bytes at `place` in this process, hand it on, and watch for a flood."""
         stream = self.streams[number - 1]
@@ -299,6 +342,10 @@ class _Run:
         if time.monotonic_ns() >= self.deadline_ns:
             self.stop(Ending.DEADLINE)
             return
+        self._show()
+
+    def _show(self) -> None:
+        """Hand on what a watched program has printed and not delivered yet."""
         base, _ = self._vm.memory()
         for number, place, length in self.waiting(base):
             stream = self.streams[number - 1]
@@ -386,6 +433,7 @@ class Engine:
         on_output: OnOutput | None = None,
         on_look: OnLook | None = None,
         is_cancelled: IsCancelled | None = None,
+        on_call: OnCall | None = None,
         on_end: OnEnd | None = None,
     ) -> VmResult:
         """Run `source` (JavaScript in UTF-8) in a fresh VM until `deadline_ns` on `time.monotonic_ns`.
@@ -400,7 +448,9 @@ class Engine:
             raise RuntimeError("an engine runs one program at a time")
         try:
             with self._fresh(limits.memory_bytes) as vm:
-                self._run = _Run(vm, self._layout, limits, deadline_ns, on_output, on_look, is_cancelled)
+                self._run = _Run(
+                    vm, self._layout, limits, deadline_ns, on_output, on_look, is_cancelled, on_call
+                )
                 if on_look is not None:
                     vm.at_epoch(self._at_epoch)
                 result = self._execute(vm, self._run, source, seed)
@@ -571,18 +621,16 @@ class Engine:
         return self._answer(action)
 
     def _host_call(self, _env: int, _caller: int, raw: int, _count: int) -> int:
-        """No run has a bridge: every call is refused."""
-
-        def action(_run: _Run) -> None:
-            ctypes.c_int32.from_address(raw).value = -1
+        def action(run: _Run) -> None:
+            address, length = (_unsigned(raw + i * _RAW) for i in range(2))
+            ctypes.c_int32.from_address(raw).value = run.call(address, length)
 
         return self._answer(action)
 
     def _host_take(self, _env: int, _caller: int, raw: int, _count: int) -> int:
-        """There is never a reply to take."""
-
-        def action(_run: _Run) -> None:
-            ctypes.c_int32.from_address(raw).value = 0
+        def action(run: _Run) -> None:
+            address, length = (_unsigned(raw + i * _RAW) for i in range(2))
+            ctypes.c_int32.from_address(raw).value = run.take_reply(address, length)
 
         return self._answer(action)
 

@@ -15,8 +15,8 @@ SERVICE = [
 BROKER = [path for path in named(".py") if path.is_relative_to(ROOT / "broker")]
 SEES = {"plimsoll.contract", "providers", "typing_extensions", *sys.stdlib_module_names}
 """What every provider may import: the contract, its own package, the standard library and what later versions of it have."""
-ENGINES = {"docker": {"aiodocker", "aiohttp"}, "wasm": {"wasmtime"}}
-"""What else: whatever its wall's engine is spoken to with."""
+ENGINES = {"docker": {"aiodocker", "aiohttp"}, "wasm": {"wasmtime"}, "host": {"h11"}}
+"""What else: whatever its wall's engine, or a broker, is spoken to with."""
 
 
 def imports(path: Path) -> list[tuple[int, str]]:

@@ -108,7 +108,7 @@ async def echo() -> AsyncIterator[Operation]:
 
 async def _exchange(sock: socket.socket) -> None:
     deadline_ns = time.monotonic_ns() + _PATIENCE_NS
-    sock.sendall(frame(Kind.RUN, 1, RUN.pack(deadline_ns, 64 * MIB, CAP) + SOURCE))
+    sock.sendall(frame(Kind.RUN, 1, RUN.pack(deadline_ns, 64 * MIB, CAP, 0) + SOURCE))
     for kind, _, payload in Reader().feed(sock.recv(4096)):
         if kind != Kind.END or [*pieces_of(memoryview(payload)[END.size :])] != [(1, b"2\n")]:
             raise RuntimeError("the other process answered wrongly")

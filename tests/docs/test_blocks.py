@@ -6,6 +6,7 @@ A block is run unless `NOT_RUN` names it with another way of checking it, so one
     console   each command after `$ ` is run and prints what is shown; one that fails is followed by `$ echo $?`
     python    run as a program of its own, warnings as errors; `output` as above
     json      must be JSON
+    javascript  a program for a sandbox: run as one by what `NOT_RUN` names
     text      prose that is no program
 
 The blocks of a page share one shell. All pages share one service with the caller `reader`, whose address and token are in the
@@ -29,14 +30,15 @@ import pytest
 
 from app.settings import Settings, read_settings
 from tests.architecture.repository import ROOT, short
+from tests.docs.guests import javascript_calls, python_calls
 from tests.docs.pages import Block, blocks, pages
 from tests.docs.reader import Shell, exchanges, looks_like, steady
 from tests.docs.service import running_service
 from tests.support.docker import Daemon
 
 DEFAULT_URL = f"http://{Settings().address.host}:{Settings().address.port}"
-LANGUAGES = {"sh", "console", "python", "output", "json", "text"}
-RUN = {"sh", "console", "python"}
+LANGUAGES = {"sh", "console", "python", "javascript", "output", "json", "text"}
+RUN = {"sh", "console", "python", "javascript"}
 CONTAINERS = "containers"
 SERVE = "make serve"
 SERVE_GRANTS = "PLIMSOLL_BROKER_SAME_USER=1 make serve"
@@ -99,7 +101,14 @@ def recipe_is_there(text: str) -> None:
     assert {"Dockerfile", "package-lock.json"} <= {path.name for path in (ROOT / source).iterdir()}
 
 
+GUEST_API = [
+    block for block in blocks(ROOT / "docs" / "guest-api.md") if block.language in {"javascript", "python"}
+]
 NOT_RUN: dict[str, Callable[[str], None]] = {
+    **{
+        block.text: javascript_calls if block.language == "javascript" else python_calls
+        for block in GUEST_API
+    },
     "make demo": targets_exist,
     SERVE: starts_a_service,
     SERVE_GRANTS: starts_a_service,

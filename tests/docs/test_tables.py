@@ -16,11 +16,15 @@ from app.http.limits import SNIPPET_BODY_BYTES
 from app.http.problems import TABLE
 from app.settings import SETTINGS, Setting
 from plimsoll.client import errors
-from plimsoll.contract import bounds, results
+from plimsoll.contract import bounds, grants, results
+from plimsoll.contract.grants import CallCode
 from plimsoll.contract.refusals import Code, Reason
 from plimsoll.contract.rest import OutcomeName
 from plimsoll.contract.tiers import FLOORS, Tier
 from plimsoll.records.digests import RECORD_FIELDS
+from providers.docker import frames
+from providers.host.calls import IN_FLIGHT
+from providers.wasm import protocol
 from tests.architecture.repository import ROOT, named, short
 from tests.docs.pages import page, plain, table
 
@@ -192,3 +196,18 @@ def test_every_page_is_reached_from_the_readme() -> None:
     linked = set(re.findall(r"\]\((docs/[^)#]+)\)", (ROOT / "README.md").read_text()))
     top = {short(path) for path in named(".md") if path.parent == ROOT / "docs"}
     assert top <= linked
+
+
+def test_every_failure_of_a_call_is_on_its_page() -> None:
+    rows = table(page("guest-api"), "`code`", "why")
+    assert [plain(code) for code, _ in rows] == [code.value for code in CallCode]
+
+
+def test_the_bounds_of_calls_are_on_their_page() -> None:
+    rows = table(page("guest-api"), "what", "how much")
+    messages, answers, at_once, calls, together = (how_much for _, how_much in rows)
+    assert messages == f"{frames.MESSAGE_BYTES >> 20} MiB"
+    assert answers == f"{grants.BACK_BYTES >> 20} MiB"
+    assert at_once.startswith(f"{IN_FLIGHT};")
+    assert calls == f"{frames.CALLS:,}" == f"{protocol.MOST_CALLS:,}"
+    assert together == f"{frames.CALLS_BYTES >> 30} GiB"

@@ -1,8 +1,9 @@
 """The smallest client of a broker, as a worker's host side would have it: one call, on a connection of its own.
 
-For tests that need no guest. It blocks; the effect provider that uses it has nothing else to do meanwhile.
+For tests that need no guest, and for those that try a lease that is not theirs. It blocks.
 """
 
+import asyncio
 import http.client
 import json
 import socket
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing_extensions import override
 
 from plimsoll.contract.worker import Lease
+from providers.host.broker import Broker
+from providers.host.calls import Calls
 from providers.seam import Order
 
 
@@ -66,23 +69,35 @@ def request(
         connection.close()
 
 
-def called(order: Order, value: str) -> bytes:
-    """What a call of the effect provider's code prints: the broker's status and message, or `none` without a lease.
+_LEASES: dict[str, Lease] = {}
+"""By run id, what this process's host was given. A provider never sees it; `watch_leases` looks over the host's shoulder."""
+
+
+def watch_leases() -> None:
+    """Remember every lease, for tests that replay one."""
+    made = Calls.__init__
+
+    def watched(self: Calls, broker: Broker, lease: Lease, run_id: str) -> None:
+        _LEASES[run_id] = lease
+        made(self, broker, lease, run_id)
+
+    Calls.__init__ = watched  # type: ignore[method-assign]
+
+
+async def called(order: Order, value: str) -> bytes:
+    """What a call of the effect provider's code prints: the broker's message, or `none` without a lease.
 
     `show` prints all of the lease, and `show>FILE` writes it there, for tests that replay it.
     """
-    if order.lease is None:
+    if order.call is None:
         return b"none\n"
-    if value == "show":
-        lease = order.lease
+    if value.partition(">")[0] == "show":
+        lease = _LEASES[order.run_id]
         shown = {"url": lease.broker, "secret": lease.secret, "run_id": order.run_id, "worker": lease.worker}
-        return json.dumps(shown).encode() + b"\n"
-    if value.startswith("show>"):
-        Path(value.removeprefix("show>")).write_bytes(called(order, "show"))
+        line = json.dumps(shown).encode() + b"\n"
+        if value == "show":
+            return line
+        await asyncio.to_thread(Path(value.removeprefix("show>")).write_bytes, line)
         return b""
     method, _, path = value.partition("=")
-    try:
-        status, answer = Client.of(order.lease, order.run_id).get(path, method)
-    except OSError as error:
-        return f"{type(error).__name__}\n".encode()
-    return f"{status} ".encode() + answer + b"\n"
+    return await order.call(json.dumps({"method": method, "path": path}).encode()) + b"\n"

@@ -57,7 +57,7 @@ from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Out, Resources, StepEnded
 from providers.main import main
 from providers.seam import Begun, Break, Findings, Finish, NotStarted, Observation, Order, Step
-from tests.support.broker_client import called
+from tests.support.broker_client import called, watch_leases
 
 SOFTWARE = "effect:v1"
 CHUNK = 4096
@@ -66,7 +66,7 @@ LIES = ("step", "output", "artifact", "twice", "more", "after", "outcome", "deta
 wrong sort of end for the kind, endless words about it, a completion without its steps."""
 
 
-PRINTING = frozenset({"out", "err", "hex", "fill", "cat", "call"})
+PRINTING = frozenset({"out", "err", "hex", "fill", "cat"})
 ENDING = frozenset({"exit", "slow", "fail", "break", "lie"})
 
 
@@ -88,9 +88,6 @@ class Guest:
             for at in range(0, int(value), CHUNK):
                 size = min(CHUNK, int(value) - at)
                 yield from (Out("stdout", b"o" * size, step), Out("stderr", b"e" * size, step))
-            return
-        if name == "call":
-            yield Out("stdout", called(self.order, value), step)
             return
         data = {"hex": bytes.fromhex, "cat": self.files.__getitem__}.get(name, str.encode)(value)
         yield Out("stderr" if name == "err" else "stdout", data, step)
@@ -212,10 +209,13 @@ class EffectProvider:
         room = Room(guest.order.output_bytes)
         for word in [*code.split(), "exit:0"]:
             name, _, value = word.partition(":")
-            if name == "begin" or name in PRINTING | ENDING:
+            if name in {"begin", "call"} or name in PRINTING | ENDING:
                 for begun in guest.begin():
                     yield begun
-            if name in PRINTING:
+            if name == "call":
+                if kept := room.take(Out("stdout", await called(guest.order, value), step)):
+                    yield kept
+            elif name in PRINTING:
                 for out in guest.printed(name, value, step):
                     if kept := room.take(out):
                         yield kept
@@ -303,4 +303,5 @@ class EffectProvider:
 
 
 if __name__ == "__main__":
+    watch_leases()
     raise SystemExit(main({"effect": EffectProvider}))

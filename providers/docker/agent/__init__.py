@@ -14,6 +14,8 @@ container serves one run. The agent says `ready` first; it reads nothing before.
 | `{"t":"put","path":P}` | the bytes, or some of them | a file below /workspace; a second frame with the path appends |
 | `{"t":"step"}` | the command | one more shell step, run by `bash -c` |
 | `{"t":"want","path":P}` | | one more artifact to bring back |
+| `{"t":"calls"}` | | first of all: guests of this run may make calls (channel.py) |
+| `{"t":"reply","n":N,"size":S}` | the answer, or some of it | to a call; repeated until S bytes came |
 | `{"t":"go"}` | | starts what `put`, `step` and `want` have described |
 | `{"t":"cancel"}` | | kills every guest; the run then ends like any other, without further steps or artifacts |
 
@@ -24,6 +26,7 @@ container serves one run. The agent says `ready` first; it reads nothing before.
 | `{"t":"out","step":I,"stream":"stdout" or "stderr"}` | the bytes | output; a snippet is step 0 |
 | `{"t":"step","step":I,"exit":C}` | | a step of a project ended; a signal is 128 plus its number |
 | `{"t":"artifact","path":P,"size":N}` | the bytes, or some of them | in the order asked for; repeated until N bytes came |
+| `{"t":"call","n":N,"size":S}` | a guest's message, or some of it | numbered from 1; repeated until S bytes came |
 | `{"t":"result","exit":C}` | | the end of a snippet |
 | `{"t":"result","outcome":O,"detail":D,"truncated":B}` | | the end of a project: `completed`, `setup_failed`, `runner_failed` |
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from providers.docker.agent import files, guests, wire, workers
+from providers.docker.agent.channel import Channel
 
 _READ = 1 << 16
 _NOT_FOUND = 127
@@ -27,11 +28,14 @@ class Agent:
         self._guest: guests.Guest | None = None
         self._step = 0
         self._begun = self._cancelled = False
+        self._channel: Channel | None = None
         self._orders: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "ping": self._ping,
             "put": self._put,
             "step": self._add_step,
             "want": self._want,
+            "calls": self._calls,
+            "reply": self._reply,
             "run": self._run,
             "go": self._go,
             "cancel": self._cancel,
@@ -49,7 +53,8 @@ class Agent:
         self._reap_now()
         while self._source in self._selector.get_map():
             for key, _ in self._selector.select():
-                if key.fd in self._selector.get_map():  # an earlier one of this round may have closed it
+                # An earlier one of this round may have closed it, and something else may have its number since.
+                if self._selector.get_map().get(key.fd) is key:
                     key.data()
 
     # --- what the host says ---------------------------------------------------------------------------------------
@@ -72,6 +77,15 @@ class Agent:
 
     def _want(self, header: dict[str, Any], _body: bytes) -> None:
         self._wanted.append(header["path"])
+
+    def _calls(self, _header: dict[str, Any], _body: bytes) -> None:
+        if self._begun or self._channel is not None:
+            raise wire.WireError("calls of a run that has begun")
+        self._channel = Channel(self._selector, self._send)
+
+    def _reply(self, header: dict[str, Any], body: bytes) -> None:
+        if self._channel is not None:
+            self._channel.answered(header["n"], header["size"], body)
 
     def _run(self, header: dict[str, Any], body: bytes) -> None:
         worker = self._take(header["language"])
@@ -107,6 +121,7 @@ class Agent:
 
     def _cancel(self, _header: dict[str, Any], _body: bytes) -> None:
         self._cancelled = True
+        self._hang_up()
         self._reap_now(guests.kill_all())
 
     # --- guests ---------------------------------------------------------------------------------------------------
@@ -172,6 +187,8 @@ class Agent:
             return
         self._settle(guest.stdout, "stdout")
         self._settle(guest.stderr, "stderr")
+        if code != 0 or not self._steps:
+            self._hang_up()
         self._send({"t": "step", "step": self._step, "exit": code})
         self._step += 1
         if code != 0:
@@ -180,6 +197,7 @@ class Agent:
 
     def _answer(self, guest: guests.Guest, code: int) -> None:
         """The end of a snippet: what it has written, and its exit code."""
+        self._hang_up()
         self._settle(guest.stdout, "stdout")
         self._settle(guest.stderr, "stderr")
         self._send({"t": "result", "exit": code})
@@ -200,6 +218,11 @@ class Agent:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
+    def _hang_up(self) -> None:
+        """The run is over, as far as calls go: the host hears of none from here on."""
+        if self._channel is not None:
+            self._channel.close()
+
     def _finish_project(self) -> None:
         for _ in guests.kill_all():
             pass  # nothing of the guest's may run while its files are read
@@ -217,6 +240,7 @@ class Agent:
             self._finish("runner_failed", "artifacts")
 
     def _finish(self, outcome: str, detail: str, *, truncated: bool = False) -> None:
+        self._hang_up()
         self._send({"t": "result", "outcome": outcome, "detail": detail, "truncated": truncated})
 
     def _send(self, header: dict[str, Any], body: bytes = b"") -> None:

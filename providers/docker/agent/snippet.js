@@ -11,6 +11,8 @@ const { Console } = require('console');
 const { createRequire } = require('module');
 const { Writable } = require('stream');
 const { pathToFileURL } = require('url');
+require('net');
+require('./preload.js');
 
 const NAME = 'main.js';
 const MODULE = '/workspace/main.mjs';

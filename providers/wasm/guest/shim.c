@@ -11,7 +11,7 @@
 #define IMPORT(name) __attribute__((import_module("host"), import_name(name)))
 #define EXPORT(name) __attribute__((export_name(name)))
 
-/* call: send a message, answers the length of the reply or a negative code; take: copy that reply in; flush: hand over
+/* call: send a message, answers the length of the reply, NO_GRANT or TOO_LARGE; take: copy that reply in; flush: hand over
  * output, answers 1 when nothing more of that stream is kept; now: Unix time in microseconds. */
 IMPORT("call") int host_call(const char *message, int length);
 IMPORT("take") int host_take(char *into, int length);
@@ -19,6 +19,7 @@ IMPORT("flush") int host_flush(int stream, const char *bytes, int length);
 IMPORT("now") int64_t host_now(void);
 
 enum { SOURCE_BYTES = 65536, STREAM_BYTES = 16384, JS_STACK_BYTES = 512 * 1024 };
+enum { NO_GRANT = -1, TOO_LARGE = -2 };
 enum { EXIT_OK = 0, EXIT_UNCAUGHT = 1, EXIT_UNSETTLED = 13, EXIT_MEMORY = 137 };
 
 /* Read by the host by position: append only, and change providers/wasm/vm.py with it. */
@@ -113,29 +114,21 @@ static JSValue js_peek(JSContext *c, JSValueConst this_val, int argc, JSValueCon
     return pair;
 }
 
-/* -- the bridge: host.call(text) -> text, only where the host asks for it --------------------------------------------- */
+/* -- calls: what host.js sends its messages with ------------------------------------------------------------------------ */
 
-static JSValue js_host_call(JSContext *c, JSValueConst this_val, int argc, JSValueConst *argv)
+static JSValue js_send(JSContext *c, JSValueConst this_val, int argc, JSValueConst *argv)
 {
     size_t length;
     const char *message = JS_ToCStringLen(c, &length, argv[0]);
     if (!message) return JS_EXCEPTION;
     int reply = host_call(message, (int)length);
     JS_FreeCString(c, message);
-    if (reply < 0) return JS_ThrowTypeError(c, "host call refused (%d)", reply);
+    if (reply < 0) return reply == NO_GRANT ? JS_UNDEFINED : JS_NULL;
     char *text = js_malloc(c, (size_t)reply + 1);
     if (!text) return JS_EXCEPTION;
     JSValue value = JS_NewStringLen(c, text, (size_t)host_take(text, reply));
     js_free(c, text);
     return value;
-}
-
-EXPORT("bridge") void bridge(void)
-{
-    JSValue global = JS_GetGlobalObject(ctx), host = JS_NewObject(ctx);
-    JS_SetPropertyStr(ctx, host, "call", JS_NewCFunction(ctx, js_host_call, "call", 1));
-    JS_SetPropertyStr(ctx, global, "host", host);
-    JS_FreeValue(ctx, global);
 }
 
 /* -- one program -------------------------------------------------------------------------------------------------- */
@@ -222,6 +215,9 @@ EXPORT("go") int go(int length, int64_t seed) { return run(io.source, length, se
 static const char console_source[] = {
 #embed "console.js"
     , 0};
+static const char host_source[] = {
+#embed "host.js"
+    , 0};
 
 EXPORT("wizer.initialize") void initialize(void)
 {
@@ -234,6 +230,11 @@ EXPORT("wizer.initialize") void initialize(void)
     JSValue given[2] = {JS_NewCFunction(ctx, js_write, "write", 2), JS_NewCFunction(ctx, js_peek, "peek", 1)};
     report = JS_Call(ctx, install, JS_UNDEFINED, 2, (JSValueConst *)given);
     if (!JS_IsFunction(ctx, report)) abort();
+    JSValue make = JS_Eval(ctx, host_source, sizeof host_source - 1, "host.js", JS_EVAL_TYPE_GLOBAL);
+    JSValueConst sender = JS_NewCFunction(ctx, js_send, "send", 1);
+    JSValue host = JS_Call(ctx, make, JS_UNDEFINED, 1, &sender);
+    if (!JS_IsObject(host)) abort();
+    JS_DefinePropertyValueStr(ctx, JS_GetGlobalObject(ctx), "host", host, JS_PROP_WRITABLE | JS_PROP_CONFIGURABLE);
     JS_RunGC(rt);
 }
 

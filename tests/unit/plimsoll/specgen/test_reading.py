@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.policy import REQUEST_HEADERS
 from plimsoll.contract.grants import ROUTES, GrantFault
+from plimsoll.contract.profiles import REQUEST_HEADERS
 from plimsoll.specgen import Reading, SpecFault, parse_server, read
 from plimsoll.specgen.model import HEADERS
 from tests.support.openapi_documents import document, one, parameter

@@ -426,3 +426,44 @@ def _both(
     first(box)
     second(box)
     box.raw(None)
+
+
+class TestCalls:
+    """A run that may make them: beside its talk, and never beyond its end."""
+
+    async def test_a_call_is_answered_while_the_run_goes_on(self) -> None:
+        box = FakeSandbox()
+        box.on["run"] = lambda: box.say("call", b"message", n=1, size=7)
+        box.on["reply"] = lambda: box.say("result", exit=0)
+
+        async def call(message: bytes) -> bytes:
+            return message + b"!"
+
+        assert await steps(course_of(box, order(SNIPPET, call=call))) == [BEGUN, Finish(0)]
+        assert box.heard == ["calls", "run", "reply"]
+
+    @pytest.mark.parametrize(
+        ("end", "last"), [("result", Finish(0)), ("nothing", Finish(124, timed_out=True))]
+    )
+    async def test_a_call_under_way_ends_with_the_run(self, end: str, last: Finish) -> None:
+        box, ended = FakeSandbox(), asyncio.Event()
+
+        async def call(_message: bytes) -> bytes:
+            if end == "result":
+                box.say("result", exit=0)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return b""
+
+        box.on["run"] = lambda: box.say("call", b"message", n=1, size=7)
+        box.on["cancel"] = lambda: box.say("call", b"message", n=2, size=7).say("result", exit=137)
+        seen = await steps(course_of(box, order(SNIPPET, call=call, timeout_ms=200)))
+        assert seen[-1] == last
+        assert ended.is_set()
+        assert "reply" not in box.heard
+
+    async def test_a_call_without_a_grant_breaks_the_run(self) -> None:
+        seen = await snippet(lambda box: box.say("call", b"message", n=1, size=7))
+        assert seen[-1] == Break("call_without_grant")

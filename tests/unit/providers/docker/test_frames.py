@@ -8,11 +8,16 @@ from plimsoll.contract import frames
 from plimsoll.contract.bounds import ARTIFACTS_BYTES
 from plimsoll.contract.requests import File, JavaScript, Project, Python
 from plimsoll.contract.results import Artifact, Outcome
+from providers.docker import frames as module
 from providers.docker.agent import wire
 from providers.docker.frames import (
+    ANSWER_BYTES,
     CHUNK,
+    IN_FLIGHT,
     MAX_FRAME,
+    MESSAGE_BYTES,
     BadTalk,
+    Called,
     Event,
     Output,
     Pong,
@@ -260,3 +265,104 @@ def test_after_a_cancel_fewer_steps_are_complete() -> None:
     made = talk(PROJECT)
     assert list(wire.Decoder().feed(made.cancel())) == [({"t": "cancel"}, b"")]
     assert hear(made, (DONE, b"")) == [ProjectEnded(Outcome.COMPLETED, "", artifacts_truncated=False)]
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------------
+
+
+def call(number: int = 1, size: int = 7, body: bytes = b"message") -> Said:
+    return {"t": "call", "n": number, "size": size}, body
+
+
+SNIPPET = Python("1")
+
+
+def calling(payload: Runnable = SNIPPET) -> Talk:
+    """One whose run may make calls."""
+    made = talk()
+    made.begin(payload, calls=True)
+    return made
+
+
+def replies(made: Talk, number: int, answer: bytes = b"answer") -> list[Said]:
+    return list(wire.Decoder().feed(b"".join(made.reply(number, answer))))
+
+
+def test_a_run_that_may_call_says_so_first() -> None:
+    first, *_ = talk().begin(PROJECT, calls=True)
+    assert list(wire.Decoder().feed(first)) == [({"t": "calls"}, b"")]
+    assert b'"calls"' not in b"".join(talk().begin(PROJECT))
+
+
+def test_a_call_is_whole_before_it_is_heard_of_and_its_answer_names_it() -> None:
+    made = calling()
+    assert hear(made, call(size=7, body=b"mes")) == []
+    assert hear(made, out(), call(size=7, body=b"sage")) == [
+        Output(0, "stdout", b"hi"),
+        Called(1, b"message"),
+    ]
+    assert replies(made, 1) == [({"t": "reply", "n": 1, "size": 6}, b"answer")]
+    assert hear(made, call(2)) == [Called(2, b"message")]
+
+
+def test_a_large_answer_travels_in_frames_and_one_that_is_too_large_not_at_all() -> None:
+    made = calling()
+    hear(made, call(1), call(2))
+    large = bytes(3 * CHUNK + 1)
+    parts = replies(made, 1, large)
+    assert b"".join(body for _, body in parts) == large
+    assert {header["size"] for header, _ in parts} == {len(large)}
+    assert replies(made, 2, bytes(ANSWER_BYTES + 1)) == [({"t": "reply", "n": 2, "size": 0}, b"")]
+
+
+BAD_CALLS: dict[str, tuple[Runnable, list[Said]]] = {
+    "call_number": (Python("1"), [call(2)]),
+    "call_number again": (Python("1"), [call(1), call(1)]),
+    "calls_unbounded": (Python("1"), [call(size=MESSAGE_BYTES + 1)]),
+    "calls_unbounded empty": (Python("1"), [call(size=0)]),
+    "call_size": (Python("1"), [call(size=3)]),
+    "call_size of nothing": (Python("1"), [call(size=3, body=b"")]),
+    "call_size of two": (Python("1"), [call(1, 8), call(2, 8)]),
+    "call_size at the result": (Python("1"), [call(1, 8), (RESULT, b"")]),
+    "calls_at_once": (Python("1"), [call(n) for n in range(1, IN_FLIGHT + 2)]),
+    "call_of_no_step": (PROJECT, [step(0), step(1), call()]),
+    "call_of_no_step after a failure": (PROJECT, [step(0, 1), call()]),
+    "after_the_result": (Python("1"), [(RESULT, b""), call()]),
+}
+
+
+@pytest.mark.parametrize("rule", BAD_CALLS)
+def test_a_call_against_the_rules_breaks_the_talk(rule: str) -> None:
+    payload, said = BAD_CALLS[rule]
+    made = calling(payload)
+    with pytest.raises(BadTalk) as caught:
+        hear(made, *said)
+    assert caught.value.code == rule.partition(" ")[0]
+
+
+def test_a_call_of_a_run_that_may_make_none_breaks_the_talk() -> None:
+    made = talk(Python("1"))
+    with pytest.raises(BadTalk, match="call_without_grant"):
+        hear(made, call())
+
+
+@pytest.mark.parametrize(("bound", "code"), [("CALLS", "call_number"), ("CALLS_BYTES", "calls_unbounded")])
+def test_a_run_can_make_so_many_calls_and_of_so_many_bytes(
+    monkeypatch: pytest.MonkeyPatch, bound: str, code: str
+) -> None:
+    monkeypatch.setattr(module, bound, {"CALLS": 2, "CALLS_BYTES": 15}[bound])
+    made = calling()
+    for number in (1, 2):
+        hear(made, call(number))
+        replies(made, number)
+    with pytest.raises(BadTalk, match=code):
+        hear(made, call(3))
+
+
+def test_answers_make_room_only_when_they_were_taken() -> None:
+    made = calling()
+    hear(made, *(call(number) for number in range(1, IN_FLIGHT + 1)))
+    taking = made.reply(1, b"answer")
+    next(taking)
+    with pytest.raises(BadTalk, match="calls_at_once"):
+        hear(made, call(IN_FLIGHT + 1))

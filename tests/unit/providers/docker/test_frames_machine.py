@@ -11,12 +11,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from plimsoll.contract.requests import Project, Python
 from plimsoll.contract.results import Artifact
 from providers.docker.agent import wire
-from providers.docker.frames import BadTalk, Event, Output, ProjectEnded, Ready, SnippetEnded, StepEnded, Talk
+from providers.docker.frames import (
+    BadTalk,
+    Called,
+    Event,
+    Output,
+    ProjectEnded,
+    Ready,
+    SnippetEnded,
+    StepEnded,
+    Talk,
+)
 
 PATHS = ("a", "b", "c")
 STEPS = 2
 CAP = 8
-WORDS = st.sampled_from(["ready", "pong", "out", "step", "artifact", "result", "mark", "oom"])
+WORDS = st.sampled_from(["ready", "pong", "out", "step", "artifact", "call", "result", "mark", "oom"])
 RARELY = st.sampled_from([0, 0, 0, 0, 0, 0, 1, -1])
 VALUES = st.one_of(
     st.integers(-1, 3), st.booleans(), st.sampled_from(["stdout", "a", "completed", ""]), st.none()
@@ -30,14 +40,15 @@ class Hostile(RuleBasedStateMachine):
         super().__init__()
         self.talk = Talk(CAP)
         self.events: list[Event] = []
-        self.project = False
+        self.project = self.calls = False
 
-    @initialize(project=st.booleans(), early=st.booleans())
-    def begin(self, *, project: bool, early: bool) -> None:
-        self.project = project
+    @initialize(project=st.booleans(), early=st.booleans(), calls=st.booleans())
+    def begin(self, *, project: bool, early: bool, calls: bool) -> None:
+        self.project, self.calls = project, calls
         if not early:
             self.say({"t": "ready", "warm": []})
-        self.talk.begin(Project(steps=("x",) * STEPS, artifacts=PATHS) if project else Python("1"))
+        payload = Project(steps=("x",) * STEPS, artifacts=PATHS) if project else Python("1")
+        self.talk.begin(payload, calls=calls)
         if early:
             self.say({"t": "ready", "warm": []})
 
@@ -72,6 +83,26 @@ class Hostile(RuleBasedStateMachine):
     @rule(path=st.sampled_from([*PATHS, "d"]), size=st.sampled_from([0, 0, 1, 2]), cut=RARELY)
     def artifact(self, path: str, size: int, cut: int) -> None:
         self.say({"t": "artifact", "path": path, "size": size}, b"x" * (size - cut))
+
+    def called(self) -> list[int]:
+        return [event.number for event in self.events if isinstance(event, Called)]
+
+    @rule(beside=RARELY, size=st.integers(0, 3), cut=RARELY)
+    def call(self, beside: int, size: int, cut: int) -> None:
+        self.say({"t": "call", "n": len(self.called()) + 1 + beside, "size": size}, b"x" * (size - cut))
+
+    @rule(number=st.integers(1, 40))
+    def reply(self, number: int) -> None:
+        list(self.talk.reply(number, b"answer"))
+
+    @invariant()
+    def calls_are_numbered_and_come_only_where_they_may(self) -> None:
+        assert self.called() == list(range(1, len(self.called()) + 1))
+        assert self.calls or not self.called()
+        for index, event in enumerate(self.events):
+            if isinstance(event, Called):
+                assert not any(isinstance(before, Artifact) for before in self.events[:index])
+                assert sum(isinstance(before, StepEnded) for before in self.events[:index]) < STEPS
 
     @rule(code=st.integers(0, 1))
     def snippet_ends(self, code: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from providers.wasm.protocol import HEADER, MOST_TO_RUNNER, Kind, ProtocolError, frame
+from providers.wasm.protocol import HEADER, MOST_REPLY, MOST_TO_RUNNER, Kind, ProtocolError, frame
 from providers.wasm.runner import Orders
 
 RUN = frame(Kind.RUN, 7, b"code")
@@ -91,3 +91,73 @@ def test_the_end_of_the_socket_is_the_end_of_the_orders_and_no_cancel(host: Host
     sock.shutdown(socket.SHUT_WR)
     assert not orders.cancels(7)
     assert orders.next() is None
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------------
+
+
+def reply(number: int, answer: bytes = b"answer") -> bytes:
+    return frame(Kind.REPLY, number, answer)
+
+
+def test_a_call_is_answered_and_what_follows_is_kept(host: Host) -> None:
+    sock, orders = host
+    sock.sendall(reply(7) + cancel(7))
+    assert orders.call(7, b"message") == b"answer"
+    assert sock.recv(100) == frame(Kind.CALL, 7, b"message")
+    assert orders.cancels(7)
+
+
+def test_a_large_answer_is_whole(host: Host) -> None:
+    sock, orders = host
+    sender = threading.Thread(target=sock.sendall, args=(reply(7, b"x" * (5 << 20)),))
+    sender.start()
+    assert orders.call(7, b"message") == b"x" * (5 << 20)
+    sender.join()
+
+
+def test_a_cancel_ends_the_call(host: Host) -> None:
+    sock, orders = host
+    sock.sendall(cancel(7))
+    assert orders.call(7, b"message") is None
+
+
+def test_after_a_cancel_nothing_is_asked(host: Host) -> None:
+    sock, orders = host
+    sock.sendall(cancel(7))
+    assert orders.cancels(7)
+    assert orders.call(7, b"message") is None
+    sock.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        sock.recv(1)
+
+
+def test_while_a_call_is_under_way_its_answer_is_not_taken_for_a_cancel(host: Host) -> None:
+    sock, orders = host
+    answers: list[bytes | None] = []
+    calling = threading.Thread(target=lambda: answers.append(orders.call(7, b"message")))
+    calling.start()
+    sock.recv(100)
+    assert not any(orders.cancels(7) for _ in range(100))
+    sock.sendall(reply(7))
+    calling.join()
+    assert answers == [b"answer"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [cancel(6), reply(6), RUN, HEADER.pack(MOST_REPLY + 1, Kind.REPLY, 7), frame(Kind.CANCEL, 7, b"x")],
+)
+def test_anything_but_its_answer_or_a_cancel_is_an_error_while_a_call_is_under_way(
+    host: Host, wrong: bytes
+) -> None:
+    sock, orders = host
+    sock.sendall(wrong)
+    with pytest.raises(ProtocolError):
+        orders.call(7, b"message")
+
+
+def test_the_end_of_the_socket_ends_a_call(host: Host) -> None:
+    sock, orders = host
+    sock.shutdown(socket.SHUT_WR)
+    assert orders.call(7, b"message") is None

@@ -41,7 +41,7 @@ class Fact:
 class Environment:
     """What runs one kind of payload: content address, software identity, ceiling in milliseconds, languages.
 
-    `grants`: its guests can call a broker.
+    `grants`: a run of it can make calls through a broker.
     """
 
     identity: str
@@ -143,7 +143,7 @@ class Lease:
 class Job:
     """The run itself: what `start` hands over. With `stream` output comes as the guest makes it, not only at the end.
 
-    `lease` is there when the run has a grant.
+    With a `lease` the run's code can make calls, as long as it runs.
     """
 
     run_id: str
