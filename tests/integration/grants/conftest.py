@@ -3,7 +3,7 @@
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +24,12 @@ CANARY = "canary-3f9b1c77d2e84a60-of-a-credential"
 SECRET_NAME = "HR_TOKEN"
 
 
+Answer = Callable[[Mapping[str, str]], tuple[int, dict[str, str], bytes]]
+"""From the headers that came: status, headers and body."""
+
+
 class Answering(BaseHTTPRequestHandler):
-    """Answers with the path, once nothing holds it."""
+    """Answers as the test says, or with the path, once nothing holds it."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -35,14 +39,18 @@ class Answering(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, dict(self.headers)))
         if event := self.server.holds.get(self.path):
             event.wait(30)
-        body = b'{"path": "%s"}' % self.path.encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
+        status, headers, body = self.server.answers.get(self.path, self._plain)(dict(self.headers))
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     do_POST = do_GET  # noqa: N815  # the library's names
+
+    def _plain(self, _: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+        return 200, {"content-type": "application/json"}, b'{"path": "%s"}' % self.path.encode()
 
     @override
     def log_message(self, *_: object) -> None:
@@ -59,6 +67,7 @@ class Api(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answering)
         self.seen: list[tuple[str, str, dict[str, str]]] = []
         self.holds: dict[str, threading.Event] = {}
+        self.answers: dict[str, Answer] = {}
 
     @property
     def origin(self) -> str:
