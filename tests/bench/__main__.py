@@ -96,9 +96,10 @@ async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, q
 
 
 def _containers(report: Report, folder: Path, *, quick: bool) -> None:
-    from tests.bench import docker_figures  # noqa: PLC0415  # as above
+    from tests.bench import call_figures, docker_figures  # noqa: PLC0415  # as above
 
     docker_figures.figures(report, folder, quick=quick)
+    call_figures.figures(report, folder.with_name("calls"), quick=quick)
 
 
 if __name__ == "__main__":
