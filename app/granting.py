@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from app.store.values import StoredGrant
 from app.vault.seal import binding_of, seal
 from plimsoll.contract import profiles
+from plimsoll.contract.advice import AdviceTo
 from plimsoll.contract.grants import GrantFault, parse_origin
 from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
 
 DESCRIPTION: Final = 4 << 10
 CATALOG: Final = 64 << 10
 PREAMBLE: Final = 128 << 10
-ADVICE: Final = ("off", "operator", "caller")
 LANGUAGES: Final = ("javascript", "python")
 _STATIC: Final = re.compile(r"[!-~]{8,16384}")
 _HS256_BYTES: Final = 32
@@ -152,8 +152,8 @@ def _built(name: str, table: Mapping[str, Any], terms: Mapping[str, Any]) -> Pro
 
 def _shown_faults(table: Mapping[str, Any], origin: str) -> Iterator[str]:
     """Of what callers and models see: it is short, and does not say where the API is."""
-    if table.get("advice", "off") not in ADVICE:
-        yield f"advice must be one of {', '.join(ADVICE)}"
+    if table.get("advice", "off") not in set(AdviceTo):
+        yield f"advice must be one of {', '.join(AdviceTo)}"
     for name, most in _SHOWN.items():
         if len(table.get(name, "").encode()) > most:
             yield f"{name} must be at most {most} bytes"

@@ -84,8 +84,13 @@ class Calls:
         upstream: Upstream,
         clocks: Clocks,
         going: asyncio.Semaphore | None = None,
+        *,
+        trace_key: bytes,
     ) -> None:
-        """Nothing is sent yet. `going` bounds the requests of all runs together that are on their way."""
+        """Nothing is sent yet. `going` bounds the requests of all runs together that are on their way.
+
+        `trace_key`: random bytes for this run alone.
+        """
         self._all_going = going or asyncio.Semaphore(IN_FLIGHT)
         self._grant, self._upstream, self._clocks = grant, upstream, clocks
         self._credential: Credential | None = credential
@@ -94,7 +99,7 @@ class Calls:
         self._names = {route: str(route) for route in grant.routes}
         self._budget = Budget(grant.max_calls)
         self._circuit = Circuit(has_probe=grant.health_check is not None)
-        self._tracer = Tracer()
+        self._tracer = Tracer(trace_key)
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._tasks: set[asyncio.Task[Answered | Failed]] = set()
         self._waiting_bytes = 0
@@ -220,7 +225,7 @@ class Calls:
                 bytes_back=len(found.body) if isinstance(found, Answered) else 0,
                 ms=round((now - begun) * 1000),
             )
-            self._tracer.went(entry, len(call.body or b""))
+            self._tracer.went(entry, len(call.body or b""), allowed.target)
 
     def _sending(self, call: Call, allowed: Allowed) -> Sending:
         credential = self._credential

@@ -166,7 +166,7 @@ def told(trace: Trace) -> CallTrace:
     routes = {entry.route: None for entry in trace.entries}
     places = {route: place for place, route in enumerate(routes)}
     entries = (
-        TraceEntry(places[each.route], each.status, each.delivered, each.bytes_back, each.ms)
+        TraceEntry(places[each.route], each.status, each.delivered, each.bytes_back, each.ms, each.repeat)
         for each in trace.entries
     )
     return CallTrace(

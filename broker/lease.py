@@ -26,6 +26,7 @@ from broker.upstream import Upstream
 from plimsoll.contract.grants import CallCode
 
 PASS_BYTES: Final = 32
+TRACE_KEY_BYTES: Final = 32
 LEASES: Final = 4_096
 GOING: Final = 256
 """Requests of all runs together that are on their way; each may bring an answer of 4 MiB. Others wait."""
@@ -143,7 +144,8 @@ class Leases:
     def _keep(self, terms: Terms, grant: Grant, credential: Credential, upstream: Upstream) -> bytes:
         secret = self._randomness(PASS_BYTES)
         until = self._clocks.monotonic() + terms.budget_s + GRACE_S
-        calls = Calls(grant, credential, upstream, self._clocks, self._going)
+        trace_key = self._randomness(TRACE_KEY_BYTES)
+        calls = Calls(grant, credential, upstream, self._clocks, self._going, trace_key=trace_key)
         lease = _Lease(terms, calls, _digest(secret), until)
         self._by_run[terms.run_id] = self._by_digest[lease.digest] = lease
         return secret

@@ -8,7 +8,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.api.answers import answer, unknown
 from app.api.services import Services
-from app.api.shapes import kept_bytes, live_view, run_answer, run_view
+from app.api.shapes import answer_bytes, live_view, run_view
 from app.api.stream import replay_events, run_events
 from app.dispatch.attempt import Cancel
 from app.dispatch.dispatcher import Live, Wish
@@ -66,7 +66,7 @@ async def _begin(
         read.request,
         cancel,
         key=key,
-        render=kept_bytes,
+        render=answer_bytes,
         now_unix_ms=services.unix_ms(),
         request_id=request_id,
         stream=wanted.stream,
@@ -77,9 +77,9 @@ async def _waited(request: Request, live: Live, wanted: Delivery, cancel: Cancel
     """The answer once the run ended. A caller that goes away cancels its run, unless the answer is kept."""
     if wanted.kept:
         run = await live.end()
-        return Response(run.body or kept_bytes(run), media_type=_JSON)
+        return Response(run.body or answer_bytes(run), media_type=_JSON)
     with on_disconnect(request.receive, cancel.request):
-        return answer(run_answer(await live.end()))
+        return Response(answer_bytes(await live.end()), media_type=_JSON)
 
 
 def _stored(stored: Stored, wanted: Delivery) -> Response:

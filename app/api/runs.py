@@ -157,7 +157,7 @@ def router(services: GetServices) -> APIRouter:
         run = await awaited(running, caller_of(request.scope), whose, run_id, wait)
         body = await running.runs.body(run_id, whose) if run.kept else None
         trace = await running.runs.grant_trace(run_id, whose) if run.grant_profile else None
-        return answer(run_view(run, body, trace), sparse=True)
+        return answer(run_view(run, body, trace, operator=whose is None), sparse=True)
 
     @routes.post(
         "/{run_id}/cancel",

@@ -5,15 +5,18 @@ from dataclasses import asdict
 from typing import Any
 
 from app.dispatch.admission import Candidate
+from app.dispatch.leases import KeptCalls
 from app.dispatch.outcome import Finished
 from app.store.values import StartingRun, State, StoredEvidence, StoredRun
 from plimsoll.contract import codec
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.content import file_text, stream_text
 from plimsoll.contract.leases import CallTrace
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Reason
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.rest import (
+    AdviceBody,
     ArtifactBody,
     CallBody,
     CallsBody,
@@ -117,15 +120,22 @@ def run_answer(run: Finished) -> RunAnswer:
         cancelled=run.ended.cancelled,
         oom_killed=run.ended.oom_killed,
         recorded=run.recorded,
+        advice=_advice(run.advice),
         result=result_body(run.result),
         record=record_body(run.record),
     )
 
 
-def run_view(run: StoredRun, body: bytes | None = None, trace: str | None = None) -> RunView:
+def _advice(found: tuple[Advice, ...] | None) -> list[AdviceBody] | None:
+    return None if found is None else [AdviceBody(**asdict(each)) for each in found]
+
+
+def run_view(
+    run: StoredRun, body: bytes | None = None, trace: str | None = None, *, operator: bool = False
+) -> RunView:
     """A run as kept, with its result when `body` is the kept answer, and its calls when `trace` is what was kept of them.
 
-    What was chosen counts only once it can have run.
+    What was chosen counts only once it can have run. `operator`: also what is for operators alone.
     """
     view: dict[str, Any] = {
         "id": run.id,
@@ -138,7 +148,8 @@ def run_view(run: StoredRun, body: bytes | None = None, trace: str | None = None
         "grant_profile": run.grant_profile or None,
     }
     if trace is not None:
-        view["calls"] = calls_body(trace)
+        calls = codec.loads(KeptCalls, trace.encode())
+        view |= {"calls": calls_body(calls), "advice": _advice(calls.advice_for(operator=operator))}
     if run.state is State.NOT_DISPATCHED:
         return RunView(**view, not_dispatched=NotDispatched(reason=Reason(run.reason)))
     view |= {
@@ -157,9 +168,8 @@ def run_view(run: StoredRun, body: bytes | None = None, trace: str | None = None
     return RunView(**view, instance=run.record.instance, record=record_body(run.record))
 
 
-def calls_body(trace: str) -> CallsBody:
+def calls_body(found: CallTrace) -> CallsBody:
     """What is kept of a run's calls."""
-    found = codec.loads(CallTrace, trace.encode())
     entries = [
         CallBody(
             route=found.routes[each.route],
@@ -200,9 +210,9 @@ def live_view(row: StartingRun) -> RunView:
     )
 
 
-def kept_bytes(run: Finished) -> bytes:
-    """The exact bytes of an answer that is kept."""
-    return run_answer(run).model_dump_json().encode()
+def answer_bytes(run: Finished) -> bytes:
+    """The exact bytes of a run's answer, kept or not: a member that is not there is left out."""
+    return run_answer(run).model_dump_json(exclude_none=True).encode()
 
 
 def provider_body(candidate: Candidate) -> ProviderBody:

@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.api.shapes import run_answer
+from app.api.shapes import answer_bytes
 from app.dispatch.dispatcher import Live
 from app.dispatch.outcome import Finished
 from app.http.problems import problem_document
@@ -175,7 +175,7 @@ async def _last(live: Live, request_id: str, teller: Teller, *, told: bool) -> l
 
 def answer_text(run: Finished) -> str:
     """The run answer as one line of JSON; the kept bytes where there are any."""
-    return run.body.decode() if run.body else run_answer(run).model_dump_json()
+    return (run.body or answer_bytes(run)).decode()
 
 
 async def replay_events(body: bytes) -> AsyncIterator[bytes]:

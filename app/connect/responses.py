@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
+from plimsoll.contract.advice import Advice, AdviceCode
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import PROTOCOL, Kind
 from plimsoll.contract.results import ProjectResult, ScriptResult, StepResult
@@ -21,6 +22,7 @@ from plimsoll.contract.worker import Environment, Resources
 Json = dict[str, Any]
 
 _INT64 = frozenset({"started_unix_ms", "ended_unix_ms", "sequence"})
+_REPEATED = AdviceCode.REPEATED_READ.value
 
 
 def run_response(run: Finished) -> Json:
@@ -32,14 +34,34 @@ def run_response(run: Finished) -> Json:
         "softwareIdentity": run.record.software_identity,
         "environment": run.record.environment,
         "instance": run.accepted.instance,
-        run.result.kind.value: _result(run.result),
+        run.result.kind.value: _result(run.result) | {"advice": [_advice(each) for each in run.advice or ()]},
         "record": _record(run.record),
     }
 
 
 def _result(result: ScriptResult | ProjectResult) -> Json:
-    said = _project(result) if isinstance(result, ProjectResult) else _outputs(result)
-    return said | {"advice": []}
+    return _project(result) if isinstance(result, ProjectResult) else _outputs(result)
+
+
+def _advice(found: Advice) -> Json:
+    """A finding. Methods stand beside their routes; the words of `pattern`, `severity` and `remedy` are ours."""
+    repeated = found.code == _REPEATED
+    method, _, route = found.route.partition(" ")
+    suggested_method, _, suggested = found.suggested_route.partition(" ")
+    return {
+        "pattern": found.code,
+        "severity": "info",
+        "remedy": "keep_answer" if repeated else "list_route" if suggested else "batch_route",
+        "method": method,
+        "route": route,
+        "detail": found.sentence,
+        "suggestedMethod": suggested_method,
+        "suggestedRoute": suggested,
+        # Of calls on single items, one would have been needed in any case.
+        "extraCalls": found.count if repeated else found.count - 1,
+        "addedLatencyMs": str(found.ms),
+        "bytesMoved": str(found.bytes_back),
+    }
 
 
 def _outputs(result: ScriptResult | StepResult) -> Json:

@@ -232,7 +232,7 @@ class Attempt:
     # 3 -----------------------------------------------------------------------------------------------------------
     async def _finish(self, heard: Heard) -> Finished:
         await self._end_calls()
-        run = finished(self.row, self.request, self.ticket, heard)
+        run = self._finished(heard)
         if not run.tier.meets(self.request.minimum_isolation):
             # The worker ran it behind less than it promised: an incident, never a success.
             event(
@@ -246,6 +246,12 @@ class Attempt:
         recorded = await self._record(replace(run, recorded=True))
         self.reached(KillPoint.AFTER_END_COMMIT)
         return recorded
+
+    def _finished(self, heard: Heard) -> Finished:
+        """The run with its record, and only then what its caller is told of its calls, which are over."""
+        run = finished(self.row, self.request, self.ticket, heard)
+        calls = None if self.lease is None else self.lease.calls()
+        return replace(run, advice=None if calls is None else calls.advice_for(operator=False))
 
     async def _record(self, run: Finished) -> Finished:
         """Write the end, with the answer's bytes when it is kept; if that fails, deliver it all the same and write later."""
@@ -340,7 +346,7 @@ class Attempt:
         except Misfit as misfit:
             self._settle_later(State.MAY_HAVE_RUN, misfit.cause)
             return
-        run = finished(self.row, self.request, self.ticket, heard)
+        run = self._finished(heard)
         late = self._with_body(replace(run, recorded=True))
         self.settler.later(lambda: self.runs.finish(self.row.id, self._finished_row(late), late.body))
 

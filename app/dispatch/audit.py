@@ -1,5 +1,6 @@
 """One audit line a run, whoever asked for it and however it ended: ids, sizes, tier, outcome, sums; never code or output."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -46,11 +47,14 @@ def audited(caller: Caller, request: RunRequest, request_id: str) -> Say:
 
 
 def _calls(lease: Held) -> dict[str, Value]:
-    """The sums of a run's calls. Which routes they were is on the run's row."""
-    trace = lease.trace
+    """The sums of a run's calls, and the findings on them by code. Which routes they were is on the run's row."""
+    trace = lease.calls()
     if trace is None:
         return {"grant_profile": lease.profile, "calls_known": False}
     failed = {f"calls_{code}": count for code, count in sorted(trace.failed.items())}
+    advice: Counter[str] = Counter()
+    for each in trace.advice_for(operator=True) or ():
+        advice[f"advice_{each.code}"] += each.count
     return {
         "grant_profile": lease.profile,
         "calls_known": True,
@@ -59,4 +63,5 @@ def _calls(lease: Held) -> dict[str, Value]:
         "calls_bytes_out": trace.bytes_out,
         "calls_bytes_back": trace.bytes_back,
         **failed,
+        **advice,
     }

@@ -15,8 +15,10 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.dispatch.advice import FINDINGS
 from app.dispatch.attempt import Cancel, Render
 from app.dispatch.dispatcher import Dispatcher, Live, Wish
+from app.dispatch.leases import profile_name
 from app.dispatch.outcome import may_have_run
 from app.identity import Caller
 from app.store.values import Keep, KeptRun, Key, KeyTaken, State, StoredRun, StoreError
@@ -30,6 +32,8 @@ KEPT_MS = 24 * 3_600_000
 ENVELOPE_BYTES = 8 * 1024
 STEP_BYTES = ARTIFACT_BYTES = 512
 """Of one step or artifact, beside its strings."""
+ADVICE_BYTES = FINDINGS * 14 * 1024
+"""Of a run with a grant: a finding names two routes, each of at most 6,216 characters that JSON writes as they are."""
 WORST_ESCAPE = 6
 """A control character takes one byte of output and six of JSON (`\\u0000`)."""
 _TRIES = 4
@@ -81,10 +85,11 @@ class Room:
     def reserve(self, request: RunRequest) -> int:
         """Bytes the answer to `request` can take at most."""
         streams = 2 * self.output_bytes * WORST_ESCAPE
+        around = ENVELOPE_BYTES + (ADVICE_BYTES if profile_name(request) else 0)
         if not isinstance(request.payload, Project):
-            return streams + ENVELOPE_BYTES
+            return streams + around
         steps = sum(streams + STEP_BYTES + len(json.dumps(step)) for step in request.payload.steps)
-        return steps + _artifacts(request.payload) + ENVELOPE_BYTES
+        return steps + _artifacts(request.payload) + around
 
 
 def _artifacts(project: Project) -> int:

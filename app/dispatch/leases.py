@@ -8,14 +8,16 @@ every other end; where a broker of ours cannot be told, it is ended, and every l
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Protocol
 
+from app.dispatch.advice import advise
 from app.dispatch.brokerlink import BrokerDown
 from app.identity import Caller
-from app.log import event, logger
+from app.log import event, failure, logger
 from app.store.values import StoredGrant, StoreError
 from plimsoll.contract import codec
+from plimsoll.contract.advice import Advice, AdviceTo
 from plimsoll.contract.leases import CallTrace, Closed, Registered, Registration
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 from plimsoll.contract.requests import Cell, Module, RunRequest
@@ -54,9 +56,28 @@ def profile_name(request: RunRequest) -> str:
     return "" if isinstance(payload, Cell | Module) else payload.grant_profile
 
 
+@dataclass(frozen=True, slots=True)
+class KeptCalls(CallTrace):
+    """A trace as a run's row keeps it, with the findings on it. `told` is who may see those; None: none were made.
+
+    Fields are only ever added, with a default: rows of before have a trace alone.
+    """
+
+    advice: tuple[Advice, ...] = ()
+    told: AdviceTo | None = None
+
+    def advice_for(self, *, operator: bool) -> tuple[Advice, ...] | None:
+        """The findings, for who may see them; None: nothing is to be said."""
+        shown = self.told is AdviceTo.CALLER or (self.told is AdviceTo.OPERATOR and operator)
+        return self.advice if shown else None
+
+
 @dataclass(slots=True)
 class Held:
-    """One run's lease. `trace` is what is known of its calls once it is closed; None then means that it is lost."""
+    """One run's lease. `trace` is what is known of its calls once it is closed; None then means that it is lost.
+
+    `allow` are the profile's routes, `advice` says who is told of findings on the calls.
+    """
 
     run_id: str
     profile: str
@@ -66,6 +87,9 @@ class Held:
     give_up: Callable[[], None] = field(repr=False)
     trace: CallTrace | None = None
     closing: asyncio.Task[None] | None = None
+    allow: tuple[str, ...] = ()
+    advice: AdviceTo = AdviceTo.OFF
+    _kept: KeptCalls | None = None
 
     async def close(self) -> None:
         """End the run's calls, once. Whatever happens, its secret opens nothing afterwards, or its broker is being ended.
@@ -86,9 +110,26 @@ class Held:
             event(logger, "grant.not_closed", level=logging.ERROR, run_id=self.run_id, cause=str(error))
             self.give_up()
 
+    def calls(self) -> KeptCalls | None:
+        """The trace with the findings on it; None where there is none, or not yet. Findings are made once, and cost no run."""
+        if self._kept is None and self.trace is not None:
+            self._kept = self._advised(self.trace)
+        return self._kept
+
+    def _advised(self, trace: CallTrace) -> KeptCalls:
+        plain: dict[str, Any] = {each.name: getattr(trace, each.name) for each in fields(CallTrace)}
+        if self.advice is AdviceTo.OFF:
+            return KeptCalls(**plain)
+        try:
+            return KeptCalls(**plain, advice=advise(trace, self.allow), told=self.advice)
+        except Exception as error:  # noqa: BLE001  # the result is final: whatever fails here, it stays as it is
+            failure(logger, "grant.advice_failed", error, run_id=self.run_id)
+            return KeptCalls(**plain)
+
     def kept(self) -> str | None:
         """The trace as the run's row keeps it; None where there is none."""
-        return None if self.trace is None else written(self.trace)
+        calls = self.calls()
+        return None if calls is None else written(calls)
 
 
 class Grants:
@@ -142,7 +183,18 @@ class Grants:
     def _held(self, grant: StoredGrant, run_id: str, worker: str, secret: str) -> Held:
         assert self._broker is not None  # noqa: S101  # `lease` looked
         lease = Lease(self._broker.url, worker, secret)
-        return Held(run_id, grant.profile.name, lease, self._broker, self._serving, self._give_up)
+        profile, to = grant.profile, grant.advice
+        return Held(
+            run_id,
+            profile.name,
+            lease,
+            self._broker,
+            self._serving,
+            self._give_up,
+            allow=profile.allow,
+            # A word that somebody wrote past the command tells nobody anything.
+            advice=AdviceTo(to) if to in set(AdviceTo) else AdviceTo.OFF,
+        )
 
     @staticmethod
     def _refused(grant: StoredGrant, run_id: str, fault: str) -> Refused:
@@ -157,25 +209,15 @@ class Grants:
         return Refused(NO_LEASE)
 
 
-def written(trace: CallTrace) -> str:
+def written(trace: KeptCalls) -> str:
     """A trace as text within its bound."""
     while len(text := codec.dumps(trace)) > TRACE_BYTES and trace.entries:
         trace = _shorter(trace)
     return text.decode()
 
 
-def _shorter(trace: CallTrace) -> CallTrace:
+def _shorter(trace: KeptCalls) -> KeptCalls:
     kept = trace.entries[: len(trace.entries) // 2]
     routes = trace.routes[: max((entry.route for entry in kept), default=-1) + 1]
     left_out = trace.left_out + len(trace.entries) - len(kept)
-    return CallTrace(
-        routes,
-        kept,
-        left_out,
-        trace.sent,
-        trace.delivered,
-        trace.bytes_out,
-        trace.bytes_back,
-        trace.probes,
-        trace.failed,
-    )
+    return replace(trace, routes=routes, entries=kept, left_out=left_out)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from app.dispatch.heard import Heard
 from app.store.values import AuditRow, FinishedRun, StartingRun
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import Code, Refusal
 from plimsoll.contract.requests import Cell, JavaScript, Module, Project, Python, RunRequest
@@ -17,7 +18,7 @@ from plimsoll.records import Stated, make_record
 class Finished:
     """A finished run, ready to be answered. `recorded` false: its end could not be written yet.
 
-    `body` holds the exact bytes of the answer when it is kept.
+    `advice` is what its caller is told of its calls, None: nothing. `body` holds the exact bytes of the answer when it is kept.
     """
 
     run_id: str
@@ -29,6 +30,7 @@ class Finished:
     result: ScriptResult | ProjectResult
     record: RunRecord
     recorded: bool
+    advice: tuple[Advice, ...] | None = None
     body: bytes | None = field(default=None, repr=False)
 
 

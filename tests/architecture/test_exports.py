@@ -4,6 +4,7 @@ import plimsoll
 
 EXPORTS = [
     "Accepted",
+    "Advice",
     "AnswerNotBound",
     "AsyncClient",
     "AsyncRunHandle",

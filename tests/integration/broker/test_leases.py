@@ -17,12 +17,14 @@ from typing_extensions import override
 from broker.addresses import AddressFault, Rules
 from broker.calls import Calls, Clocks, Grant
 from broker.credential import Credential, Place
+from broker.desk import told
 from broker.lease import GRACE_S, LeaseFault, Leases, Terms
 from broker.message import Call, Pairs
 from broker.mint import Minter, MintFault, Order, StaticMinter
 from broker.policy import Allowed, decide
 from broker.trace import Trace
 from broker.upstream import Limits, Upstream, connect, trust
+from plimsoll.contract import codec
 from plimsoll.contract.grants import CallCode, parse_route
 from tests.integration.broker.apis import HOME, Api, Request, answer, canned, serve
 from tests.unit.broker.test_policy import (
@@ -114,6 +116,33 @@ async def test_a_permitted_call_carries_the_credential_and_brings_the_answer() -
     assert (entry.route, entry.method, entry.status) == ("GET /v1/x/*?page", "GET", 200)
     assert (entry.delivered, entry.bytes_back) == (True, 9)
     assert (trace.sent, trace.delivered, failed(trace)) == (1, 1, {})
+
+
+async def test_a_repeated_read_is_told_by_nothing_but_its_being_one() -> None:
+    pages = [{"page": "canary-1"}, {"page": "canary-2"}, {"page": "canary-1"}]
+    async with serve(canned(answer(b"[]"))) as api, running(api) as run:
+        for query in pages:
+            assert (await run.call(path="/v1/x/canary-7", query=query))["status"] == 200
+        assert (await run.call("PUT", path="/v1/x/canary-7", body="x"))["status"] == 200
+        assert (await run.call(path="/v1/x/canary-7", query=pages[0]))["status"] == 200
+        trace = await run.close()
+    assert [entry.repeat for entry in trace.entries] == [False, False, True, False, False]
+    kept = codec.dumps(told(trace))
+    assert b"canary" not in kept
+    assert kept.count(b'"repeat":true') == 1
+
+
+async def test_two_runs_that_read_the_same_remember_nothing_alike() -> None:
+    remembered: list[set[bytes]] = []
+    async with serve(canned(answer(b"[]"))) as api:
+        for _ in range(2):
+            async with running(api) as run:
+                calls = run.leases.calls_of(run.shown, RUN, WORKER)
+                assert calls is not None
+                assert (await run.call())["status"] == 200
+                remembered.append(set(calls._tracer._read._seen))
+    assert [len(each) for each in remembered] == [1, 1]
+    assert not remembered[0] & remembered[1]
 
 
 async def test_bodies_go_both_ways_byte_for_byte() -> None:

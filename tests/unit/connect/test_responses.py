@@ -6,12 +6,13 @@ from dataclasses import replace
 from app.connect.responses import Json, describe_response, run_response
 from app.dispatch.admission import Candidate
 from app.dispatch.outcome import Finished
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.requests import File, JavaScript, Kind, Project, RunRequest
 from plimsoll.contract.results import Artifact, Outcome, ProjectResult, ScriptResult, StepResult
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Resources
 from plimsoll.records import Stated, check_answer, make_record
-from plimsoll.records.wireresults import RecordMessage, RunResponseMessage
+from plimsoll.records.wireresults import AdviceMessage, RecordMessage, RunResponseMessage
 from tests.support.fakes import EVIDENCE, NOW_MS, accepted, ended, info
 
 REQUEST = RunRequest(JavaScript("1"))
@@ -46,6 +47,42 @@ def test_a_run_is_read_back_as_it_was_and_its_record_holds() -> None:
     )
     assert (result, record) == (RESULT, run.record)
     assert check_answer(REQUEST, result, record, stated) == ()
+
+
+ADVICE = (
+    Advice(
+        "fan_out", "GET /v1/employees/*", 12, "12 calls.", suggested_route="GET /v1/employees?page", ms=2**40
+    ),
+    Advice("fan_out", "PUT /v1/notes/*", 11, "11 calls."),
+    Advice("repeated_read", "GET /v1/employees", 5, "At least 5 calls.", at_least=True, bytes_back=2**40),
+)
+
+
+def test_advice_has_the_members_that_published_clients_read_and_is_in_no_digest() -> None:
+    plain, advised = (sent(run_response(replace(finished(), advice=advice))) for advice in (None, ADVICE))
+    findings = advised["javascript"].pop("advice")
+    assert plain["javascript"].pop("advice") == []
+    assert advised == plain
+    assert findings[0] == {
+        "pattern": "fan_out",
+        "severity": "info",
+        "remedy": "list_route",
+        "method": "GET",
+        "route": "/v1/employees/*",
+        "detail": "12 calls.",
+        "suggestedMethod": "GET",
+        "suggestedRoute": "/v1/employees?page",
+        "extraCalls": 11,
+        "addedLatencyMs": str(2**40),
+        "bytesMoved": "0",
+    }
+    told = [(each["remedy"], each["suggestedRoute"], each["extraCalls"]) for each in findings[1:]]
+    assert told == [("batch_route", "", 10), ("keep_answer", "", 5)]
+    assert AdviceMessage.model_validate(findings[2]).bytes_moved == 2**40
+    read = RunResponseMessage.model_validate(
+        {"javascript": plain["javascript"] | {"advice": findings}}
+    ).value()
+    assert read == RESULT
 
 
 def test_integers_of_64_bits_are_text_and_the_others_numbers() -> None:

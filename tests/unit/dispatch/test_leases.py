@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from typing_extensions import override
 
 from app.dispatch.attempt import Cancel
 from app.dispatch.brokerlink import BrokerDown
-from app.dispatch.leases import TRACE_BYTES, Held, written
+from app.dispatch.leases import TRACE_BYTES, Held, KeptCalls, written
+from app.dispatch.outcome import Finished
 from app.dispatch.settler import Settler
 from app.store.values import State, StoredGrant, StoreUnavailable
 from plimsoll.contract import codec
+from plimsoll.contract.advice import Advice, AdviceTo
 from plimsoll.contract.leases import CallTrace, Closed, TraceEntry
 from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
 from plimsoll.contract.refusals import Reason, Refused
@@ -36,6 +39,7 @@ PROFILE = Profile(
     (CALLER.name,),
     CredentialTerms(CredentialType.STATIC),
 )
+FOUND = Advice("fan_out", "GET /v1/x", 10, "10 calls.")
 CAN_CALL = info(
     environments={Kind.JAVASCRIPT: Environment("guest:1", "software:1", 300_000, ("javascript",), True)}
 )
@@ -71,7 +75,7 @@ async def test_a_lease_is_bound_to_run_caller_and_worker_and_its_trace_kept(benc
     assert asked.worker == f"wasm/{CAN_CALL.boot_id}"
     assert asked.budget_s == 35
     assert broker.log == ["register", "close"]
-    assert bench.runs.ends[run.run_id].grant_trace == codec.dumps(CallTrace(sent=2, delivered=1)).decode()
+    assert bench.runs.ends[run.run_id].grant_trace == codec.dumps(KeptCalls(sent=2, delivered=1)).decode()
 
 
 @pytest.mark.parametrize("how", ["fault", "down"])
@@ -145,9 +149,11 @@ def test_a_trace_is_kept_within_its_bound_and_says_what_was_left_out() -> None:
         TraceEntry(number, 200, delivered=True, bytes_back=4 << 20, ms=30_000) for number in range(1_000)
     )
     whole = CallTrace(routes, entries, 7, sent=1_007, delivered=1_000)
-    text = written(CallTrace(routes * 4, entries, 7, sent=1_007))
+    told = KeptCalls(routes * 4, entries, 7, sent=1_007, advice=(FOUND,), told=AdviceTo.CALLER)
+    text = written(told)
     assert len(text) <= TRACE_BYTES
-    kept = codec.loads(CallTrace, text.encode())
+    kept = codec.loads(KeptCalls, text.encode())
+    assert (kept.sent, kept.advice, kept.told) == (1_007, (FOUND,), AdviceTo.CALLER)
     assert kept.left_out + len(kept.entries) == whole.left_out + len(whole.entries)
     assert all(each.route < len(kept.routes) for each in kept.entries)
 
@@ -161,3 +167,76 @@ async def test_a_provider_whose_guests_cannot_call_is_passed_by(bench: Bench) ->
     bench.members = [mute]
     assert await refused(bench) is Reason.UNSUPPORTED
     assert broker_of(bench).log == ["register", "close"]
+
+
+TWELVE = CallTrace(
+    ("GET /v1/x/*",), (TraceEntry(0, 200, delivered=True, bytes_back=1, ms=1),) * 12, sent=12, delivered=12
+)
+
+
+async def advised(bench: Bench, mode: str) -> tuple[Finished, KeptCalls]:
+    """A run of twelve calls under a profile of this mode, and what is kept of its calls."""
+    profile = replace(PROFILE, allow=("GET /v1/x/*",))
+    bench.profiles.kept["hr-read"] = StoredGrant(profile, b"box", advice=mode)
+    broker_of(bench).trace = TWELVE
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    return run, codec.loads(KeptCalls, (bench.runs.ends[run.run_id].grant_trace or "").encode())
+
+
+@pytest.mark.parametrize(
+    ("mode", "caller", "operator"),
+    [
+        ("off", None, None),
+        ("operator", None, ["fan_out"]),
+        ("caller", ["fan_out"], ["fan_out"]),
+        ("somebody wrote this past the command", None, None),
+    ],
+)
+async def test_advice_goes_to_whom_the_profile_says(
+    bench: Bench, mode: str, caller: list[str] | None, operator: list[str] | None
+) -> None:
+    run, kept = await advised(bench, mode)
+    assert codes(run.advice) == codes(kept.advice_for(operator=False)) == caller
+    assert codes(kept.advice_for(operator=True)) == operator
+
+
+def codes(found: tuple[Advice, ...] | None) -> list[str] | None:
+    return None if found is None else [each.code for each in found]
+
+
+async def test_a_run_that_called_well_is_told_that_nothing_was_found(bench: Bench) -> None:
+    bench.profiles.kept["hr-read"] = StoredGrant(PROFILE, b"box", advice="caller")
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    assert run.advice == ()
+
+
+async def test_records_are_the_same_with_and_without_advice(bench: Bench) -> None:
+    runs = [(await advised(bench, mode))[0] for mode in ("off", "operator", "caller")]
+    assert [run.advice is None for run in runs] == [True, True, False]
+    assert len({run.record for run in runs}) == 1
+
+
+@pytest.mark.parametrize("routes", [("GET /v1/x/*",), ("no route",)], ids=["broken trace", "broken grant"])
+async def test_advice_that_fails_costs_no_run(
+    bench: Bench, caplog: pytest.LogCaptureFixture, routes: tuple[str, ...]
+) -> None:
+    profile = replace(PROFILE, allow=routes)
+    bench.profiles.kept["hr-read"] = StoredGrant(profile, b"box", advice="caller")
+    broker_of(bench).trace = replace(TWELVE, routes=())
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    assert (run.advice, run.recorded, run.ended.exit_code) == (None, True, 0)
+    kept = codec.loads(KeptCalls, (bench.runs.ends[run.run_id].grant_trace or "").encode())
+    assert (kept.sent, kept.told) == (12, None)
+    assert [each.message for each in caplog.records].count("grant.advice_failed") == 1
+
+
+async def test_a_lost_trace_has_no_advice(bench: Bench) -> None:
+    bench.profiles.kept["hr-read"] = StoredGrant(PROFILE, b"box", advice="caller")
+    broker_of(bench).down = {"close"}
+    run = await bench.dispatcher().run(CALLER, REQUEST, Cancel())
+    assert run.advice is None
+
+
+def test_what_was_kept_before_there_was_advice_is_still_read() -> None:
+    kept = codec.loads(KeptCalls, codec.dumps(TWELVE))
+    assert (kept.sent, len(kept.entries), kept.advice_for(operator=True)) == (12, 12, None)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from plimsoll.client.local import LocalService, local
+    from plimsoll.contract.advice import Advice
     from plimsoll.contract.refusals import Reason
     from plimsoll.contract.requests import SoftwareRule
     from plimsoll.contract.results import Outcome
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accepted",
+    "Advice",
     "AnswerNotBound",
     "AsyncClient",
     "AsyncRunHandle",
@@ -131,6 +133,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "Accepted": "plimsoll.client",
+    "Advice": "plimsoll.contract.advice",
     "AsyncClient": "plimsoll.client",
     "AsyncRunHandle": "plimsoll.client",
     "AsyncRunStream": "plimsoll.client",

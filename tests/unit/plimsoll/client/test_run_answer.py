@@ -1,5 +1,6 @@
 """Checks 24 to 33 and S8, each by what it refuses. None is marked, and from 25 on the result comes along."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from plimsoll.client import errors
 from plimsoll.client.core import snippet
 from plimsoll.client.results import Run
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.requests import JavaScript, Python, RunRequest, SoftwareRule
 from plimsoll.contract.tiers import Tier
 from tests.unit.plimsoll import honest
@@ -35,6 +37,34 @@ def test_a_failing_program_is_a_result() -> None:
 
 def test_fields_we_do_not_know_are_ignored() -> None:
     assert play(core().run(snippet(CODE)), honest.run_answer() | {"later": {"a": 1}}).exit_code == 0
+
+
+FOUND: dict[str, Any] = {
+    "code": "later_than_us",
+    "route": "GET /v1/x/*",
+    "count": 12,
+    "at_least": False,
+    "sentence": "12 calls.",
+    "suggested_route": "",
+    "ms": 3,
+    "bytes_back": 4,
+}
+
+
+def test_advice_comes_along_whatever_its_code_and_changes_nothing_else() -> None:
+    answers: list[dict[str, Any]] = [{}, {"advice": [FOUND | {"more": 1}]}, {"advice": []}]
+    plain, advised, told_nothing = (
+        play(core().run(snippet(CODE)), honest.run_answer() | more) for more in answers
+    )
+    assert advised.advice == (Advice(**FOUND),)
+    assert plain == told_nothing == replace(advised, advice=())
+
+
+@pytest.mark.parametrize("wrong", ["text", [{}], [FOUND | {"count": "12"}], [FOUND | {"sentence": None}]])
+def test_advice_of_another_shape_is_malformed(wrong: object) -> None:
+    prepared = core().run(snippet(CODE))
+    with raises(prepared, errors.MalformedResponse):
+        play(prepared, honest.run_answer() | {"advice": wrong})
 
 
 @pytest.mark.parametrize("missing", [{"record": None}, {}], ids=["null", "absent"])

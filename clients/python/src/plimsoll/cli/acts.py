@@ -2,13 +2,15 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from plimsoll.cli import show, terminal, trees
 from plimsoll.cli.trees import Unreadable
 from plimsoll.client import Client, Output, Run, RunHandle, RunStream, errors
+from plimsoll.contract.advice import Advice
+from plimsoll.contract.rest import AdviceBody
 from plimsoll.contract.results import Artifact
 
 _LANGUAGES = {".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".py": "python"}
@@ -63,7 +65,14 @@ def _print_run(asked: argparse.Namespace, found: Run) -> None:
     else:
         terminal.write_guest(sys.stdout, found.stdout, raw=asked.raw)
         terminal.write_guest(sys.stderr, found.stderr, raw=asked.raw)
-    say(show.summary(found))
+    say_end(asked, found.advice, show.summary(found))
+
+
+def say_end(asked: argparse.Namespace, advice: Sequence[Advice | AdviceBody], summary: str) -> None:
+    """What is said of a run that ended: for people its advice too, and last how it ended."""
+    for line in [] if asked.json else show.advice(advice):
+        say(line)
+    say(summary)
 
 
 def say(line: str) -> None:
@@ -109,7 +118,7 @@ def _stream(
             writer.close()
     if asked.json:
         sys.stdout.write(show.to_json(show.run(stream.result)))
-    say(show.summary(stream.result))
+    say_end(asked, stream.result.advice, show.summary(stream.result))
     return stream.result.exit_code & _LOW_BITS
 
 
@@ -123,7 +132,7 @@ def wait(asked: argparse.Namespace, client: Client) -> int:
         stdout, stderr = show.view_output(found)
         terminal.write_guest(sys.stdout, stdout, raw=asked.raw)
         terminal.write_guest(sys.stderr, stderr, raw=asked.raw)
-    say(show.view_summary(found))
+    say_end(asked, found.advice or (), show.view_summary(found))
     if not write(asked, show.view_artifacts(found)):
         return NO_OUTPUT
     return (found.exit_code or 0) & _LOW_BITS

@@ -29,7 +29,7 @@ def project(asked: argparse.Namespace, client: Client) -> int:
 def _ended(asked: argparse.Namespace, found: ProjectRun) -> int:
     if asked.json:
         sys.stdout.write(show.to_json(show.run(found)))
-    acts.say(show.summary(found))
+    acts.say_end(asked, found.advice, show.summary(found))
     if not acts.write(asked, found.artifacts):
         return acts.NO_OUTPUT
     return found.exit_code & _LOW_BITS

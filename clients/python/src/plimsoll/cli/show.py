@@ -9,8 +9,9 @@ from plimsoll.client import Accepted, Output, ProjectRun, Run
 from plimsoll.client.errors import MayHaveRun, PlimsollError, Refusal, RunPending, TransportError
 from plimsoll.client.results import AnyRun
 from plimsoll.client.streaming import StreamEvent
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.content import file_text, stream_text
-from plimsoll.contract.rest import DescribeBody, RunView
+from plimsoll.contract.rest import AdviceBody, DescribeBody, RunView
 from plimsoll.contract.results import Artifact, ProjectResult, ScriptResult, StepResult
 from plimsoll.records.rest import result_from_body
 
@@ -121,6 +122,16 @@ def view_summary(found: RunView) -> str:
         f"ran isolation={wall} provider={found.provider} exit={found.exit_code}{_why(ends)}{cut}"
         f" duration={found.duration_ms}ms record={digest}{kept}"
     )
+
+
+def advice(found: Sequence[Advice | AdviceBody]) -> list[str]:
+    """A line for each finding on the run's calls. It is one line, whatever whoever answered wrote into it."""
+    lines = (f"advice {each.code} {each.route}: {each.sentence}{_instead(each)}" for each in found)
+    return [" ".join(line.split()) for line in lines]
+
+
+def _instead(found: Advice | AdviceBody) -> str:
+    return f" ({found.suggested_route})" if found.suggested_route else ""
 
 
 def unanswered(error: PlimsollError) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.results import Artifact, Outcome, StepResult
@@ -14,7 +15,8 @@ class AnyRun:
     """What every finished run says, whose record held against our own copies of request and result.
 
     `isolation` is the wall it ran behind, `evidence_sha256` names the facts behind that word (`Client.evidence`).
-    `duration_ms` and `start_ms` (making the sandbox) are milliseconds and, like `cancelled` and `oom_killed`, in no digest.
+    `duration_ms` and `start_ms` (making the sandbox) are milliseconds and, like `cancelled` and `oom_killed`, in no digest. Nor
+    is `advice`: the service's findings on the run's calls, where its grant says that callers are told.
 
     On an error's `result` the same shape holds what came, unproven; without a record, `record.version` is 0.
     """
@@ -34,6 +36,7 @@ class AnyRun:
     recorded: bool
     record: RunRecord = field(repr=False)
     request_id: str
+    advice: tuple[Advice, ...] = ()
 
     @property
     def record_sha256(self) -> str:

@@ -18,6 +18,7 @@ from plimsoll.client.answers import Received, shaped
 from plimsoll.client.results import AnyRun, ProjectRun, R, Run
 from plimsoll.client.seen import Seen
 from plimsoll.contract import bounds
+from plimsoll.contract.advice import Advice
 from plimsoll.contract.record import RECORD_VERSION, RunRecord
 from plimsoll.contract.requests import Project, RunRequest
 from plimsoll.contract.rest import RunAnswer
@@ -179,7 +180,8 @@ def _read(expected: Expected[R], answer: dict[str, Any], request_id: str) -> tup
         raise errors.MalformedResponse(f"the answer's output {error}") from None
     stated = Stated(body.provider, str(isolation), body.environment, body.software_identity, body.instance)
     common = {name: getattr(body, name) for name in _COMMON}
-    more = {"record": record_from_body(body.record), "request_id": request_id}
+    advice = tuple(Advice(**each.model_dump()) for each in body.advice or ())
+    more = {"record": record_from_body(body.record), "request_id": request_id, "advice": advice}
     return expected.build(common | more, expected.request, result), stated, result
 
 

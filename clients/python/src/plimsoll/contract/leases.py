@@ -39,13 +39,17 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One call that went to the API. `route` is a position in the trace's routes; `status` is 0 when there was no answer."""
+    """One call that went to the API. `route` is a position in the trace's routes; `status` is 0 when there was no answer.
+
+    `repeat`: it brought what an earlier call of this run had brought, by the same path and query, with no write in between.
+    """
 
     route: int
     status: int
     delivered: bool
     bytes_back: int
     ms: int
+    repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,28 @@ class RecordBody(_Answer):
     record_sha256: Sha256
 
 
+class AdviceBody(_Answer):
+    """A finding on the calls of one route. More codes may come; `sentence`, for people, holds nothing of the program's.
+
+    `count`: how many calls it is about, with `at_least` that many or more; `ms` and `bytes_back`: of these together.
+    `suggested_route`: a route of the same grant, empty where there is none.
+    """
+
+    code: str
+    route: str
+    count: int
+    at_least: bool
+    sentence: str
+    suggested_route: str
+    ms: int
+    bytes_back: int
+
+
+_ADVICE = (
+    "How well the program calls its API, where its grant profile says that callers are told; in no digest."
+)
+
+
 class RunAnswer(_Answer):
     """A finished run. `recorded` false: it ran, and its row could not be written yet."""
 
@@ -306,6 +328,7 @@ class RunAnswer(_Answer):
     cancelled: bool
     oom_killed: bool
     recorded: bool
+    advice: list[AdviceBody] | None = Field(default=None, description=_ADVICE)
     result: ResultBody
     record: RecordBody
 
@@ -368,6 +391,9 @@ class RunView(_Answer):
     grant_profile: str | None = None
     calls: CallsBody | None = Field(
         default=None, description="With a grant, once the run has ended; absent where they got lost."
+    )
+    advice: list[AdviceBody] | None = Field(
+        default=None, description=f"{_ADVICE} A caller with the scope admin also sees what is for operators."
     )
     result: ResultBody | None = None
     record: RecordBody | None = None

@@ -41,8 +41,24 @@ class _Outputs(Message):
     stderr_truncated: bool = False
 
 
+class AdviceMessage(Message):
+    """A finding on a run's calls; in no digest."""
+
+    pattern: str = ""
+    severity: str = ""
+    remedy: str = ""
+    method: str = ""
+    route: str = ""
+    detail: str = ""
+    suggested_method: str = ""
+    suggested_route: str = ""
+    extra_calls: Int32 = 0
+    added_latency_ms: Int64 = 0
+    bytes_moved: Int64 = 0
+
+
 class JavaScriptResultMessage(_Outputs):
-    advice: list[str] = Field(default_factory=list)
+    advice: list[AdviceMessage] = Field(default_factory=list)
 
     def value(self) -> ScriptResult:
         return ScriptResult(Kind.JAVASCRIPT, **self.model_dump(exclude={"advice"}))
@@ -75,7 +91,7 @@ class ProjectResultMessage(Message):
     steps: list[StepResultMessage] = Field(default_factory=list)
     artifacts: list[ArtifactMessage] = Field(default_factory=list)
     artifacts_truncated: bool = False
-    advice: list[str] = Field(default_factory=list)
+    advice: list[AdviceMessage] = Field(default_factory=list)
 
     def value(self) -> ProjectResult:
         return ProjectResult(
