@@ -10,7 +10,7 @@ from plimsoll.client.errors import MayHaveRun, PlimsollError, Refusal, RunPendin
 from plimsoll.client.results import AnyRun
 from plimsoll.client.streaming import StreamEvent
 from plimsoll.contract.content import file_text, stream_text
-from plimsoll.contract.rest import DescribeBody, RunView
+from plimsoll.contract.rest import CallsBody, DescribeBody, GrantBody, RunView
 from plimsoll.contract.results import Artifact, ProjectResult, ScriptResult, StepResult
 from plimsoll.records.rest import result_from_body
 
@@ -119,8 +119,16 @@ def view_summary(found: RunView) -> str:
     digest = found.record.record_sha256 if found.record else ""
     return (
         f"ran isolation={wall} provider={found.provider} exit={found.exit_code}{_why(ends)}{cut}"
-        f" duration={found.duration_ms}ms record={digest}{kept}"
+        f"{_calls(found.calls)} duration={found.duration_ms}ms record={digest}{kept}"
     )
+
+
+def _calls(calls: CallsBody | None) -> str:
+    """What it called by its grant, if it had one."""
+    if calls is None:
+        return ""
+    failed = "".join(f" {code}={count}" for code, count in sorted(calls.failed.items()))
+    return f" calls={calls.delivered}/{calls.sent}{failed}"
 
 
 def unanswered(error: PlimsollError) -> bool:
@@ -173,6 +181,24 @@ def description(found: DescribeBody) -> str:
             f" free={provider.free}/{provider.slots} evidence={provider.evidence_sha256 or '-'}{why}"
         )
     return "\n".join(lines) + "\n"
+
+
+def grants(found: Sequence[GrantBody]) -> str:
+    """A table of profiles: the name, the most calls of one run, what it is for, and its routes one a line."""
+    if not found:
+        return "no grant profile is for this caller\n"
+    named = max(len(each.name) for each in found)
+    lines: list[str] = []
+    for each in found:
+        lines.append(
+            f"{each.name:<{named}}  {each.max_calls:>6} calls  {_first_line(each.description)}".rstrip()
+        )
+        lines += [f"{'':<{named}}  {route}" for route in each.routes]
+    return "\n".join(lines) + "\n"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def _codes(name: str, codes: Sequence[str]) -> str:
