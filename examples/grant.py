@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -122,7 +122,7 @@ def calls(facts: Facts, sandbox: plimsoll.Client, api: Api) -> str:
 
     def run(code: str, profile: str) -> str:
         done = sandbox.run_javascript(code, grant_profile=profile, timeout=10)
-        said.append(f"{asdict(done)}{sandbox.get_run(done.id).model_dump_json()}{done.record}")
+        said.append(f"{asdict(done)}{sandbox.record(done.id)}{sandbox.get_run(done.id).model_dump_json()}")
         return " ".join(done.text.split())
 
     facts.say("a permitted call", run(PERMITTED, "hr-read"), "200 this is /v1/employees/7")
@@ -135,11 +135,10 @@ def calls(facts: Facts, sandbox: plimsoll.Client, api: Api) -> str:
     facts.say("the same call, another grant", run(SALARY, "hr-pay"), "200 this is /v1/salaries/7")
     facts.say("the API saw", api.seen, ["/v1/salaries/7"])
     try:
-        run(SALARY, "hr-write")
+        found = run(SALARY, "hr-write")
     except plimsoll.PermissionDenied as refused:
-        facts.say(
-            "a profile that is not there", f"nothing ran: {refused.not_dispatched}", "nothing ran: permission"
-        )
+        found = f"nothing ran: {refused.not_dispatched}"
+    facts.say("a profile that is not there", found, "nothing ran: permission")
     return "".join(said)
 
 
@@ -164,9 +163,8 @@ def look(facts: Facts, name: str, data: Iterable[bytes], expected: str = "not fo
 def below(pid: int) -> Iterator[int]:
     """A process and its descendants."""
     yield pid
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text(encoding="ascii").split():
-            yield from below(int(child))
+    for child in of(pid, f"task/{pid}/children").split():
+        yield from below(int(child))
 
 
 def of(pid: int, name: str) -> bytes:
@@ -180,9 +178,10 @@ def of(pid: int, name: str) -> bytes:
 def memory_of(pid: int) -> Iterator[bytes]:
     """All memory of a process that can be written, in pieces. Raises PermissionError."""
     regions = re.findall(rb"^([0-9a-f]+)-([0-9a-f]+) rw", of(pid, "maps"), re.MULTILINE)
-    if not regions:
-        return
-    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+    with (
+        suppress(FileNotFoundError, ProcessLookupError),
+        Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory,
+    ):
         for start, end in regions:
             try:
                 memory.seek(int(start, 16))
