@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --univers
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve test check bench soak images lock openapi guest clean
+.PHONY: help setup setup-dev demo demo-grant serve test check bench soak images lock openapi guest clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -29,6 +29,9 @@ setup-dev: $(DEV) $(CACHE) ## the same with the tools for tests and checks
 
 demo: $(CACHE) ## run the smallest example: a service of its own, one program, the wall it had
 	@$(BIN)/python examples/minimal.py
+
+demo-grant: $(CACHE) ## run the example of grants: programs that call an API, and a search for the credential
+	@$(BIN)/python examples/grant.py
 
 serve: $(CACHE) ## start the service on this machine (SANDBOX_PROVIDER names its walls; wasm when unset)
 	@exec env SANDBOX_PROVIDER=$${SANDBOX_PROVIDER:-wasm} $(BIN)/plimsolld

@@ -97,8 +97,11 @@ def _record(record: RunRecord) -> Json:
     return {to_camel(name): str(value) if name in _INT64 else value for name, value in values.items()}
 
 
-def describe_response(first: Candidate | None) -> Json:
-    """DescribeResponse: `first` of the configured providers as it stands now, None when execution is off."""
+def describe_response(first: Candidate | None, *, broker: bool = False) -> Json:
+    """DescribeResponse: `first` of the configured providers as it stands now, None when execution is off.
+
+    `broker`: there is one that serves, for kinds whose guests can call it.
+    """
     info = first.info if first else None
     environments = info.environments if info else {}
     described: Json = {
@@ -107,8 +110,8 @@ def describe_response(first: Candidate | None) -> Json:
         "protocol": PROTOCOL,
         "supportsProject": Kind.PROJECT in environments,
         "supportsModule": Kind.MODULE in environments,
-        "supportsJavascriptGrants": False,
-        "supportsProjectGrants": False,
+        "supportsJavascriptGrants": broker and _calls(environments.get(Kind.JAVASCRIPT)),
+        "supportsProjectGrants": broker and _calls(environments.get(Kind.PROJECT)),
         "supportsSessions": False,
         "policy": info.policy if info else "",
     }
@@ -118,6 +121,10 @@ def describe_response(first: Candidate | None) -> Json:
     if info:
         described["resources"] = _resources(info.resources)
     return described
+
+
+def _calls(environment: Environment | None) -> bool:
+    return environment is not None and environment.grants
 
 
 def _environment(environment: Environment) -> Json:

@@ -27,6 +27,13 @@ Read = TypeVar("Read")
 _UNKNOWN = Refusal(Code.UNSUPPORTED, "There is no such procedure here.", Reason.UNSUPPORTED)
 
 
+class Broker(Protocol):
+    """What this API says of the broker."""
+
+    @property
+    def serving(self) -> Callable[[], bool]: ...
+
+
 class Services(Protocol):
     """The part of the running service that this API needs."""
 
@@ -36,6 +43,8 @@ class Services(Protocol):
     def body(self) -> BodyLimits: ...
     @property
     def budget(self) -> Budget: ...
+    @property
+    def broker(self) -> Broker: ...
 
 
 GetServices = Callable[[], Services]
@@ -49,8 +58,8 @@ def router(services: GetServices) -> APIRouter:
     async def describe(request: Request) -> Response:
         if refusal := await _read(request, services(), read_describe):
             raise Refused(refusal)
-        candidates = services().dispatcher.candidates()
-        return _answer(describe_response(candidates[0] if candidates else None))
+        candidates, broker = services().dispatcher.candidates(), services().broker.serving()
+        return _answer(describe_response(candidates[0] if candidates else None, broker=broker))
 
     @routes.post("/Run")
     async def run(request: Request) -> Response:

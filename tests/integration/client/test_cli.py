@@ -180,6 +180,28 @@ def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(capsys.readouterr().out)["protocol"] == 4
 
 
+def test_a_grant_is_named_and_those_there_are_are_listed(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grant = {"name": "hr-read", "description": "Reads.\nMore.", "routes": ["GET /v1/a", "GET /v1/b"]}
+    more = {"max_calls": 50, "catalog": "", "preamble": {}}
+    with serving(says()) as stub:
+        assert main(["run", script, "--grant", "hr-read", "--url", stub.url]) == 0
+        assert main(["run", script, "--grant", "", "--url", stub.url]) == 64
+    assert [json.loads(each.body)["payload"]["grant_profile"] for each in stub.seen] == ["hr-read"]
+    capsys.readouterr()
+    with serving(sends(lambda seen: answer(seen, {"grants": [grant | more]}))) as stub:
+        assert main(["grants", "--url", stub.url]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert main(["grants", "--url", stub.url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"grants": [grant | more]}
+    assert lines == ["hr-read      50 calls  Reads.", "         GET /v1/a", "         GET /v1/b"]
+    with serving(sends(lambda seen: answer(seen, {"grants": []}))) as stub:
+        assert main(["grants", "--url", stub.url]) == 0
+    assert capsys.readouterr().out == "no grant profile is for this caller\n"
+    assert main(["grants", "--url", "http://127.0.0.1:1"]) == 69
+
+
 def on_a_terminal(*arguments: str) -> bytes:
     """Everything a terminal gets from the command."""
     ours, theirs = pty.openpty()

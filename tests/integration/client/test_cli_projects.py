@@ -69,6 +69,16 @@ def test_a_folder_is_run_and_the_artifacts_are_written(
     assert sorted(path.name for path in out.rglob("*")) == ["a", "b", "raw", "sub"]
 
 
+def test_a_grant_is_named_and_where_none_is_served_nothing_runs(
+    tree: Path, stand: tuple[Stand, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = stand[0].effects()
+    for way in ((), ("--later",)):
+        assert main(project(tree, "--grant", "hr-read", *way, steps=("effect",))) == 69
+        assert line_of(capsys).startswith("nothing ran (unsupported): Grants need a broker")
+    assert stand[0].effects() == before
+
+
 def test_the_exit_status_is_that_of_the_step_that_failed(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,17 @@ def test_a_kind_that_is_served_is_described() -> None:
     assert "javascriptEnvironment" not in message
 
 
+def test_grants_need_a_broker_and_guests_that_can_call_it() -> None:
+    for grants in (False, True):
+        served = {Kind.PROJECT: Environment("image:1", "", 1000, ("python",), grants=grants)}
+        candidate = Candidate("docker", Tier.CONTAINER, info(environments=served))
+        for broker in (False, True):
+            message = sent(describe_response(candidate, broker=broker))
+            assert message["supportsProjectGrants"] is (broker and grants)
+            assert message["supportsJavascriptGrants"] is False
+    assert sent(describe_response(None, broker=True))["supportsProjectGrants"] is False
+
+
 def test_without_a_provider_nothing_meets_any_floor() -> None:
     message = sent(describe_response(None))
     assert (message["sandbox"], message["isolation"]) == ("", "none")

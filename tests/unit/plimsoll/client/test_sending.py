@@ -9,7 +9,7 @@ import pytest
 
 import plimsoll
 from plimsoll.client import errors
-from plimsoll.client.core import snippet
+from plimsoll.client.core import Asked, project, snippet
 from plimsoll.client.options import options
 from plimsoll.client.requests import milliseconds, script_request
 from plimsoll.contract import bounds
@@ -150,6 +150,9 @@ def test_4_the_longest_code_is_fine() -> None:
         ({"floor": "none"}, "floor"),
         ({"floor": ""}, "floor"),
         ({"floor": "Kernel"}, "floor"),
+        ({"grant_profile": ""}, "grant_profile"),
+        ({"grant_profile": "HR"}, "grant_profile"),
+        ({"grant_profile": "x" * 65}, "grant_profile"),
         ({"trace_id": ""}, "trace_id"),
         ({"trace_id": "a b"}, "trace_id"),
         ({"trace_id": "x" * 65}, "trace_id"),
@@ -190,6 +193,10 @@ def test_8_and_9_everything_beside_the_code(how: dict[str, Any], field: str) -> 
         ({"timeout": "5"}, "timeout: must be a number of seconds"),
         ({"timeout": timedelta(seconds=5)}, "timeout: must be a number of seconds"),
         ({"timeout": math.nan}, "timeout: must be a finite number of seconds"),
+        (
+            {"grant_profile": {"origin": "https://hr.example.com"}},
+            "grant_profile: must be the name of a profile, 1 to 64 characters of [a-z0-9-]",
+        ),
         ({"trace_id": 5}, "trace_id: must be text"),
         ({"trace_id": b"t"}, "trace_id: must be text"),
         ({"idempotency_key": 5}, "idempotency_key: must be 1 to 255 visible ASCII characters"),
@@ -277,6 +284,20 @@ def test_what_is_sent_is_read_by_the_service_as_what_we_digest(
         *{"timeout": ["timeout_ms"]}.get("timeout" if "timeout" in how else "", []),
         *(name for name in ("trace_id", "software_rule") if name in how),
     }
+
+
+def test_a_grant_is_named_in_the_payload_of_every_kind_however_it_is_sent() -> None:
+    one = core()
+    every: list[Asked[Any]] = [
+        snippet(CODE, grant_profile="hr-read"),
+        snippet(Python("1"), grant_profile="hr-read"),
+        project({}, ["true"], (), grant_profile="hr-read"),
+    ]
+    for asked in every:
+        bodies = [one.run(asked).body, one.start(asked).body, one.stream(asked).prepared.body]
+        assert [json.loads(body)["payload"]["grant_profile"] for body in bodies] == ["hr-read"] * 3
+        assert asked.request.payload == request_from_body(RunBody.model_validate_json(bodies[0])).payload
+    assert b"grant_profile" not in one.run(snippet(CODE, grant_profile=None)).body
 
 
 def test_the_head_of_a_request() -> None:

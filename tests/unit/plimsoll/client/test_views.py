@@ -16,6 +16,53 @@ def test_23_describe() -> None:
     assert play(core().describe(), honest.description()).provider == "wasm"
 
 
+GRANT = {
+    "name": "hr-read",
+    "description": "Reads employees.",
+    "routes": ["GET /v1/employees/*"],
+    "max_calls": 50,
+    "catalog": "",
+    "preamble": {},
+}
+
+
+def test_the_grants_of_a_caller() -> None:
+    (found,) = play(core().grants(), {"grants": [GRANT]})
+    assert (found.name, found.routes, found.max_calls) == ("hr-read", ["GET /v1/employees/*"], 50)
+    prepared = core().grants()
+    with raises(prepared, errors.MalformedResponse):
+        play(prepared, {"grants": [GRANT | {"max_calls": "50"}]})
+
+
+CALLS = {
+    "sent": 2,
+    "delivered": 1,
+    "bytes_out": 0,
+    "bytes_back": 27,
+    "probes": 0,
+    "failed": {"denied": 1, "upstream": 1},
+    "entries": [
+        {
+            "route": "GET /v1/employees/*",
+            "status": 200,
+            "delivered": True,
+            "bytes_back": 27,
+            "ms": 4,
+        }
+    ],
+    "left_out": 1,
+}
+
+
+def test_what_a_run_called_is_on_the_kept_run() -> None:
+    kept = honest.view(honest.run_answer()) | {"grant_profile": "hr-read", "calls": CALLS}
+    found = play(core().get_run(RUN, 0), kept)
+    assert found.grant_profile == "hr-read"
+    assert found.calls is not None
+    assert (found.calls.delivered, found.calls.failed["denied"]) == (1, 1)
+    assert found.calls.entries[0].route == "GET /v1/employees/*"
+
+
 @pytest.mark.parametrize("protocol", [3, 5])
 def test_23_another_protocol(protocol: int) -> None:
     prepared = core().describe()

@@ -49,7 +49,12 @@ def run(asked: argparse.Namespace, client: Client) -> int:
 
 def options(asked: argparse.Namespace) -> dict[str, Any]:
     """What stands beside the code."""
-    return {"floor": asked.floor, "timeout": asked.timeout, "idempotency_key": asked.key}
+    return {
+        "floor": asked.floor,
+        "timeout": asked.timeout,
+        "idempotency_key": asked.key,
+        "grant_profile": asked.grant,
+    }
 
 
 def _language(file: str) -> str:
@@ -143,6 +148,17 @@ def cancel(asked: argparse.Namespace, client: Client) -> int:
     with terminal.progress(sys.stderr, f"cancelling {asked.id} ..."):
         outcome = client.cancel(asked.id)
     sys.stdout.write(show.to_json({"id": asked.id, "outcome": outcome}) if asked.json else f"{outcome}\n")
+    return 0
+
+
+def grants(asked: argparse.Namespace, client: Client) -> int:
+    """`plimsoll grants`."""
+    with terminal.progress(sys.stderr, "asking ..."):
+        found = client.grants()
+    if asked.json:
+        sys.stdout.write(show.to_json({"grants": [each.model_dump(mode="json") for each in found]}))
+    else:
+        sys.stdout.write(terminal.escaped(show.grants(found)))
     return 0
 
 

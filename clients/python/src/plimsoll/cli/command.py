@@ -1,4 +1,4 @@
-"""The command line. `plimsoll run FILE|-`, `project DIR`, `wait ID`, `cancel ID`, `describe`; what they do is in `acts`.
+"""The command line. `plimsoll run FILE|-`, `project DIR`, `wait ID`, `cancel ID`, `describe`, `grants`: see `acts`.
 
 `specgen FILE` asks no service: what it does and its own exit status are in `specs`. Of the others:
 
@@ -33,6 +33,7 @@ USAGE, NO_INPUT, REFUSED, MAY_HAVE_RUN, NO_ANSWER, INTERRUPTED = 64, 66, 69, 70,
 
 
 _QUESTIONS = frozenset({"wait", "cancel"})
+_READS = frozenset({"describe", "grants"})
 
 
 class _Version(argparse.Action):
@@ -123,6 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     cancel.set_defaults(act=acts.cancel)
     describe = commands.add_parser("describe", help="what the service serves, and behind which wall")
     describe.set_defaults(act=acts.describe)
+    grants = commands.add_parser("grants", help="which APIs a run may call for you, and by which routes")
+    grants.set_defaults(act=acts.grants)
     specs.add(commands)
     for command in (project, wait):
         command.add_argument("-o", "--output", metavar="DIR", help="write the artifacts below this folder")
@@ -131,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("id", metavar="ID", help="the run's id")
     for command in (run, project, wait):
         command.add_argument("--raw", action="store_true", help="write the exact bytes to a terminal too")
-    for command in (run, project, wait, cancel, describe):
+    for command in (run, project, wait, cancel, describe, grants):
         command.add_argument("--json", action="store_true", help="one JSON object on stdout")
         command.add_argument("--url", help="the service (default: PLIMSOLL_URL)")
         command.add_argument(
@@ -149,6 +152,9 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--timeout", type=float, metavar="SECONDS", help="the program's own time")
     command.add_argument(
         "--key", metavar="KEY", help="run it at most once under this key, however often it is sent"
+    )
+    command.add_argument(
+        "--grant", metavar="NAME", help="let it call an API by this profile (plimsoll grants lists them)"
     )
     way = command.add_mutually_exclusive_group()
     way.add_argument(
@@ -190,7 +196,7 @@ def _status(error: errors.PlimsollError, *, running: bool) -> int:
 
 
 def _failed(asked: argparse.Namespace, error: errors.PlimsollError) -> int:
-    running, question = asked.command != "describe", asked.command in _QUESTIONS
+    running, question = asked.command not in _READS, asked.command in _QUESTIONS
     status = NO_ANSWER if question and show.unanswered(error) else _status(error, running=running)
     return _fail(asked, status, show.failure(error, running=running, question=question))
 

@@ -11,7 +11,7 @@ from plimsoll.client.results import AnyRun
 from plimsoll.client.streaming import StreamEvent
 from plimsoll.contract.advice import Advice
 from plimsoll.contract.content import file_text, stream_text
-from plimsoll.contract.rest import AdviceBody, DescribeBody, RunView
+from plimsoll.contract.rest import AdviceBody, CallsBody, DescribeBody, GrantBody, RunView
 from plimsoll.contract.results import Artifact, ProjectResult, ScriptResult, StepResult
 from plimsoll.records.rest import result_from_body
 
@@ -120,7 +120,7 @@ def view_summary(found: RunView) -> str:
     digest = found.record.record_sha256 if found.record else ""
     return (
         f"ran isolation={wall} provider={found.provider} exit={found.exit_code}{_why(ends)}{cut}"
-        f" duration={found.duration_ms}ms record={digest}{kept}"
+        f"{_calls(found.calls)} duration={found.duration_ms}ms record={digest}{kept}"
     )
 
 
@@ -132,6 +132,14 @@ def advice(found: Sequence[Advice | AdviceBody]) -> list[str]:
 
 def _instead(found: Advice | AdviceBody) -> str:
     return f" ({found.suggested_route})" if found.suggested_route else ""
+
+
+def _calls(calls: CallsBody | None) -> str:
+    """What it called by its grant, if it had one."""
+    if calls is None:
+        return ""
+    failed = "".join(f" {code}={count}" for code, count in sorted(calls.failed.items()))
+    return f" calls={calls.delivered}/{calls.sent}{failed}"
 
 
 def unanswered(error: PlimsollError) -> bool:
@@ -184,6 +192,24 @@ def description(found: DescribeBody) -> str:
             f" free={provider.free}/{provider.slots} evidence={provider.evidence_sha256 or '-'}{why}"
         )
     return "\n".join(lines) + "\n"
+
+
+def grants(found: Sequence[GrantBody]) -> str:
+    """A table of profiles: the name, the most calls of one run, what it is for, and its routes one a line."""
+    if not found:
+        return "no grant profile is for this caller\n"
+    named = max(len(each.name) for each in found)
+    lines: list[str] = []
+    for each in found:
+        lines.append(
+            f"{each.name:<{named}}  {each.max_calls:>6} calls  {_first_line(each.description)}".rstrip()
+        )
+        lines += [f"{'':<{named}}  {route}" for route in each.routes]
+    return "\n".join(lines) + "\n"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def _codes(name: str, codes: Sequence[str]) -> str:

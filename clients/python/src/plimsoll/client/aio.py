@@ -26,7 +26,7 @@ from plimsoll.client.transport import AsyncTransport
 from plimsoll.client.watch import Watch, mark
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import JavaScript, Python
-from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
+from plimsoll.contract.rest import DescribeBody, EvidenceBody, GrantBody, RunPage, RunView
 
 T = TypeVar("T")
 
@@ -115,6 +115,10 @@ class AsyncClient:
     async def describe(self) -> DescribeBody:
         """As `Client.describe`."""
         return await self._send(self._core.describe())
+
+    async def grants(self) -> list[GrantBody]:
+        """As `Client.grants`."""
+        return await self._send(self._core.grants())
 
     async def get_run(self, run_id: str, *, wait: int = 0) -> RunView:
         """As `Client.get_run`."""

@@ -25,7 +25,7 @@ from plimsoll.contract import bounds
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.refusals import FieldFault
 from plimsoll.contract.requests import RunRequest
-from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
+from plimsoll.contract.rest import DescribeBody, EvidenceBody, GrantBody, RunPage, RunView
 
 T = TypeVar("T")
 Accept = Callable[[dict[str, Any], Received], T]
@@ -166,6 +166,9 @@ class Core:
 
     def describe(self) -> Prepared[DescribeBody]:
         return self._get("/v1/describe", views.description)
+
+    def grants(self) -> Prepared[list[GrantBody]]:
+        return self._get("/v1/grants", views.grants)
 
     def get_run(self, run_id: str, wait: int) -> Prepared[RunView]:
         return self._get(_run_path(run_id, wait), partial(views.view, run_id))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, TypeGuard
 
+from plimsoll.client import administer
 from plimsoll.client.aio import AsyncClient
 from plimsoll.client.errors import InvalidOption, LocalServiceError
 from plimsoll.client.options import LOCALHOST, PrivateSocket
@@ -37,9 +38,11 @@ class LocalService:
         provider: str = "wasm",
         daemon: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
+        log: str | os.PathLike[str] | None = None,
     ) -> None:
         self._environment = _environment(provider, {} if settings is None else settings)
         self._daemon = daemon
+        self._log = _log_path(log)
         self._service: PrivateService | None = None
         self._client: Client | None = None
         self._async_client: AsyncClient | None = None
@@ -47,7 +50,7 @@ class LocalService:
     def start(self) -> Self:
         """Start the service and wait until it accepts connections. Raises LocalServiceError after at most three minutes."""
         if self._service is None:
-            self._service = start(find_daemon(self._daemon), self._environment)
+            self._service = start(find_daemon(self._daemon), self._environment, self._log)
         return self
 
     def client(self) -> Client:
@@ -59,6 +62,27 @@ class LocalService:
         """As `client`, for asyncio."""
         service = self._running()
         return AsyncClient(LOCALHOST, service.token, unix_socket=PrivateSocket(service.socket))
+
+    def apply_grants(self, profiles: str, secrets: Mapping[str, str] | None = None) -> None:
+        """Add or replace grant profiles: TOML as `plimsoll-admin grants apply` reads it, for runs that start from now on.
+
+        The service needs a broker: `settings={"PLIMSOLL_BROKER_SAME_USER": "1"}`. Its one caller is `local`.
+        `secrets` holds the variables that profiles name by `env`; nobody keeps it here. All profiles are applied or none.
+        Raises InvalidOption, LocalServiceError with every fault.
+        """
+        service = self._running()
+        environment = {**self._environment, "PLIMSOLL_DATA_DIR": service.directory}
+        administer.apply_grants(service.program, environment, profiles, {} if secrets is None else secrets)
+
+    @property
+    def data_dir(self) -> str:
+        """Where the service keeps its data until it ends. Raises InvalidOption when it is not running."""
+        return self._running().directory
+
+    @property
+    def pid(self) -> int:
+        """The service's process; its provider and its broker are children of that. Raises InvalidOption as `data_dir`."""
+        return self._running().pid
 
     def close(self) -> None:
         """End the service and remove everything it left. Takes at most a few seconds."""
@@ -135,6 +159,15 @@ def _environment(provider: object, settings: object) -> dict[str, str]:
     return {**inherited, **settings, "SANDBOX_PROVIDER": provider}
 
 
+def _log_path(log: object) -> str:
+    path = os.fspath(log) if isinstance(log, os.PathLike) else log
+    if path is None:
+        return ""
+    if not _is_value(path) or not path:
+        raise InvalidOption("log must be a path")
+    return path
+
+
 def _is_value(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "\0" not in value
 
@@ -143,12 +176,13 @@ def local(
     provider: str = "wasm",
     daemon: str | os.PathLike[str] | None = None,
     settings: Mapping[str, str] | None = None,
+    log: str | os.PathLike[str] | None = None,
 ) -> LocalService:
     """A private service, not started yet: use it in `with` or `async with`.
 
     `provider` is an entry of SANDBOX_PROVIDER (`wasm`, `docker`, `docker@runsc`), or several with commas, preferred first.
     `daemon` is the service's program (default: PLIMSOLL_DAEMON, beside this Python, PATH), `settings` the
     only environment it gets, for example `{"SANDBOX_MEMORY_MB": "128"}`; PLIMSOLL_CACHE_DIR is handed on when
-    it is set here.
+    it is set here. `log` is a file that its log is appended to.
     """
-    return LocalService(provider, daemon, settings)
+    return LocalService(provider, daemon, settings, log)

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
@@ -60,9 +60,13 @@ def _path(named: object) -> str:
 
 
 class _Tail:
-    """The last of what the service wrote to its error stream; read all the time, so that it never blocks."""
+    """The last of what the service wrote to its error stream; read all the time, so that it never blocks.
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    All of it goes on to `log`, for as long as that takes it.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: IO[bytes] | None) -> None:
+        self._log = log
         self._chunks: deque[bytes] = deque(maxlen=_LINES)
         stream = process.stderr
         self._thread = threading.Thread(
@@ -73,13 +77,25 @@ class _Tail:
     def _read(self, stream: IO[bytes] | None) -> None:
         if stream is None:
             return
-        with stream:
+        with stream, self._log or nullcontext():
             while line := stream.readline(_TAIL):
                 self._chunks.append(line)
+                if self._log is not None:
+                    self._write(self._log, line)
+
+    def _write(self, log: IO[bytes], line: bytes) -> None:
+        try:
+            log.write(line)
+        except OSError:  # a full disk is no reason to let the service wait
+            self._log = None
+
+    def finish(self) -> None:
+        """Wait a moment for the stream's end."""
+        self._thread.join(1)
 
     def text(self) -> str:
         """The tail as text, once the stream ended or a moment later."""
-        self._thread.join(1)
+        self.finish()
         return b"".join(self._chunks)[-_TAIL:].decode(errors="backslashreplace").strip()
 
 
@@ -94,10 +110,11 @@ class _NotReady(Exception):
 class PrivateService:
     """A started service: `socket` is the path it listens on once it is ready, `token` the one it takes.
 
-    `close` ends it and removes what it left; so do losing the last reference and the end of this process.
+    `directory` holds its data. `close` ends it and removes what it left; so do losing the last reference and the end of this
+    process.
     """
 
-    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, program: str, environment: Mapping[str, str], log: IO[bytes] | None = None) -> None:
         directory = tempfile.mkdtemp(prefix="plimsoll-")  # 0700
         self._ours, theirs = socket.socketpair()
         try:
@@ -108,10 +125,11 @@ class PrivateService:
             raise LocalServiceError(f"{program} could not be started: {error.strerror}") from None
         finally:
             theirs.close()
+        self.program, self.directory, self.pid = program, directory, self._process.pid
         self.socket = ""
         self.token = f"plim_{secrets.token_urlsafe(32)}"
         self._end = weakref.finalize(self, end, os.getpid(), self._process, self._ours, directory)
-        self._tail = _Tail(self._process)
+        self._tail = _Tail(self._process, log)
 
     def wait_until_ready(self) -> None:
         """Hand over the token and wait for the service's line. Raises LocalServiceError."""
@@ -125,17 +143,34 @@ class PrivateService:
     def close(self) -> None:
         """End the process, at most a few seconds later by force."""
         self._end()
+        self._tail.finish()
 
 
-def start(program: str, environment: Mapping[str, str]) -> PrivateService:
-    """Run `program` and wait until it is ready. Raises LocalServiceError; then nothing of it is left."""
-    service = PrivateService(program, environment)
+def start(program: str, environment: Mapping[str, str], log: str = "") -> PrivateService:
+    """Run `program` and wait until it is ready; its log is appended to the file `log`, if one is named.
+
+    Raises InvalidOption, LocalServiceError; then nothing of it is left.
+    """
+    file = _opened(log) if log else None
+    try:
+        service = PrivateService(program, environment, file)
+    except BaseException:
+        if file is not None:
+            file.close()
+        raise
     try:
         service.wait_until_ready()
     except BaseException:
         service.close()
         raise
     return service
+
+
+def _opened(log: str) -> IO[bytes]:
+    try:
+        return Path(log).open("ab", buffering=0)
+    except OSError as error:
+        raise InvalidOption(f"log: {log}: {error.strerror}") from None
 
 
 def _spawn(program: str, theirs: socket.socket, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":

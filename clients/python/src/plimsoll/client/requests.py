@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from plimsoll.client import inputs
@@ -28,7 +29,8 @@ class RunOptions(TypedDict, total=False):
     `floor` is the weakest wall accepted (`process`, `container`, `kernel`, `vm`; absent: any), `timeout` the program's own
     seconds (absent: the service's default), `software_rule` which software may run it, `trace_id` 1 to 64 characters of
     `[A-Za-z0-9._:-]` for the service's logs. `idempotency_key`, 1 to 255 visible ASCII characters, names one piece of work:
-    within 24 hours the service runs it at most once, however often it is asked for under this key.
+    within 24 hours the service runs it at most once, however often it is asked for under this key. `grant_profile` names the
+    profile that the program may call an API by (`Client.grants`).
     """
 
     floor: str | None
@@ -36,6 +38,7 @@ class RunOptions(TypedDict, total=False):
     software_rule: SoftwareRule | None
     trace_id: str | None
     idempotency_key: str | None
+    grant_profile: str | None
 
 
 def script_request(payload: Script, **how: Unpack[RunOptions]) -> RunRequest:
@@ -50,18 +53,18 @@ def project_request(files: object, steps: object, artifacts: object, **how: Unpa
     return _request(payload, faults, how)
 
 
-def _request(payload: Payload, faults: list[FieldFault], how: RunOptions) -> RunRequest:
+def _request(payload: Script | Project, faults: list[FieldFault], how: RunOptions) -> RunRequest:
     # A misspelled floor must not become "any wall".
     if unknown := how.keys() - RunOptions.__annotations__.keys():
         raise TypeError(f"unexpected option: {', '.join(sorted(unknown))}")
-    floor, timeout = how.get("floor"), how.get("timeout")
+    floor, timeout, profile = how.get("floor"), how.get("timeout"), how.get("grant_profile")
     software_rule, trace_id = how.get("software_rule"), how.get("trace_id")
     faults = [*faults, *_faults(floor, timeout), *_extra_faults(software_rule, trace_id)]
-    faults += _key_faults(how.get("idempotency_key"))
+    faults += [*_key_faults(how.get("idempotency_key")), *_profile_faults(profile)]
     if faults:
         raise invalid(*faults)
     return RunRequest(
-        payload,
+        payload if profile is None else replace(payload, grant_profile=profile),
         minimum_isolation=None if floor is None else Tier(floor),
         timeout_ms=0 if timeout is None else milliseconds(timeout),
         software_rule=None if software_rule is None else _own(software_rule),
@@ -132,6 +135,12 @@ def _extra_faults(rule: object, trace_id: object) -> Iterator[FieldFault]:
 def _key_faults(key: object) -> Iterator[FieldFault]:
     if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):  # check 8
         yield FieldFault("idempotency_key", "must be 1 to 255 visible ASCII characters")
+
+
+def _profile_faults(name: object) -> Iterator[FieldFault]:
+    # Nor must an empty name become "no grant": whoever gives one wants one.
+    if name is not None and not (isinstance(name, str) and bounds.NAME.fullmatch(name)):  # check 8
+        yield FieldFault("grant_profile", "must be the name of a profile, 1 to 64 characters of [a-z0-9-]")
 
 
 def _rule_faults(mode: object, identities: object) -> Iterator[FieldFault]:

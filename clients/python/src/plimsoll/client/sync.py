@@ -24,7 +24,7 @@ from plimsoll.client.streams import RunStream
 from plimsoll.client.transport import DEADLINE, SyncTransport
 from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import JavaScript, Python
-from plimsoll.contract.rest import DescribeBody, EvidenceBody, RunPage, RunView
+from plimsoll.contract.rest import DescribeBody, EvidenceBody, GrantBody, RunPage, RunView
 
 T = TypeVar("T")
 
@@ -126,6 +126,10 @@ class Client:
     def describe(self) -> DescribeBody:
         """What the service serves and behind which wall. Raises ProtocolMismatch."""
         return self._send(self._core.describe())
+
+    def grants(self) -> list[GrantBody]:
+        """The profiles that a request may name as `grant_profile`: names, routes, budgets; never an address or a secret."""
+        return self._send(self._core.grants())
 
     def get_run(self, run_id: str, *, wait: int = 0) -> RunView:
         """One run as it stands, after at most `wait` (0 to 60) seconds. Raises NotFound."""

@@ -12,6 +12,8 @@ from plimsoll.contract.requests import PROTOCOL
 from plimsoll.contract.rest import (
     DescribeBody,
     EvidenceBody,
+    GrantBody,
+    GrantsBody,
     ProjectResultBody,
     RecordBody,
     RunPage,
@@ -37,6 +39,11 @@ def description(answer: dict[str, Any]) -> DescribeBody:
     with suppress(errors.MalformedResponse):  # another protocol may describe itself in another shape
         mismatch.description = shaped(DescribeBody, answer)
     raise mismatch
+
+
+def grants(answer: dict[str, Any]) -> list[GrantBody]:
+    """The profiles that may be named in a request."""
+    return shaped(GrantsBody, answer).grants
 
 
 def record(answer: dict[str, Any]) -> RunRecord:
