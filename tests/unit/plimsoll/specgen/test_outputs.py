@@ -56,9 +56,9 @@ def test_the_outputs_agree(whole: dict[str, Any]) -> None:
     assert tomllib.loads(made.fragment) == {"hr-read": profile}
     entries = [line for line in made.description.splitlines() if line.startswith("- ")]
     assert [line.partition("(")[0] for line in entries] == [f"- `{row[0]}" for row in python]
-    for (name, verb, segments, slash, parameters, body), entry in zip(python, catalog, strict=True):
+    for (name, method, segments, slash, parameters, body), entry in zip(python, catalog, strict=True):
         route = parse_route(entry["route"])
-        assert (verb.upper(), bool(slash), name) == (route.method, route.closing_slash, entry["name"])
+        assert (method, bool(slash), name) == (route.method, route.closing_slash, entry["name"])
         assert tuple("*" if isinstance(each, int) else each for each in segments) == route.segments
         assert tuple(sorted(each[1] for each in parameters if each[2] == "query")) == route.query
         assert [each[0] for each in parameters] == [each["name"] for each in entry["arguments"]]

@@ -160,7 +160,7 @@ def _row(each: Operation) -> str:
     ]
     body = [each.body.content_type, each.body.form.value, int(each.body.required)] if each.body else []
     slash = int(each.route.closing_slash)
-    row = [each.name, each.route.method.lower(), list(each.segments), slash, parameters, body]
+    row = [each.name, each.route.method, list(each.segments), slash, parameters, body]
     return json.dumps(row, ensure_ascii=True)[1:-1]
 
 
