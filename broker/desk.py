@@ -14,6 +14,7 @@ from typing import Final
 from app.vault.unseal import BoxFault, Unsealer
 from broker.addresses import AddressFault, Rules
 from broker.calls import Calls, Clocks
+from broker.hooks import HOOK_S, OUTPUT_BYTES
 from broker.lease import Leases, Terms
 from broker.mint import Minter, OneProfile
 from broker.profiles import Handed, ProfileFault, Sources, grant_of, minter_for
@@ -27,7 +28,7 @@ CALLS: Final = 4_096
 CALLS_OF_ONE: Final = 256
 """Calls at once in this process, and of one run, whether they wait or are on their way."""
 WAITING_BYTES: Final = 64 << 20
-_HOOK_LIMITS: Final = Limits(connect_s=3.0, first_byte_s=8.0, total_s=10.0, back_bytes=32 << 10)
+_HOOK_LIMITS: Final = Limits(connect_s=HOOK_S, first_byte_s=HOOK_S, total_s=HOOK_S, back_bytes=OUTPUT_BYTES)
 
 
 class Gate:
