@@ -23,7 +23,7 @@ from typing import TextIO
 
 from app.brokerage import broker_user
 from app.dispatch.state import UnsafeStateError, make_state_directory
-from app.granting import Reading, listed
+from app.granting import FILE_CHARACTERS, Reading, listed
 from app.identity import DEFAULT_SCOPES, Scope, mint_token, token_sha256
 from app.settings import Settings, SettingsError, read_settings
 from app.store import exchange
@@ -196,10 +196,15 @@ async def _import(command: _Command, store: Store) -> None:
     command.say(f"imported {len(new)} callers")
 
 
-def _text(command: _Command) -> str:
+def _text(command: _Command, most: int = -1) -> str:
+    """What the file holds, or of a longer one a character more than `most`."""
     source: str = command.arguments.file
+    limit = most + 1 if most >= 0 else -1
     try:
-        return command.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        if source == "-":
+            return command.stdin.read(limit)
+        with Path(source).open(encoding="utf-8") as file:
+            return file.read(limit)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise _Failed(f"{source!a}: {why}") from None
@@ -225,8 +230,13 @@ def _vault_init(command: _Command) -> int:
 
 
 async def _apply(command: _Command, store: Store) -> None:
-    reading = Reading(command.environ, keys.read_public(command.settings.vault_public))
-    reading.read(_text(command))
+    source: str = command.arguments.file
+    folder = None if source == "-" else Path(source).parent
+    reading = Reading(command.environ, keys.read_public(command.settings.vault_public), folder)
+    text = _text(command, FILE_CHARACTERS)
+    if len(text) > FILE_CHARACTERS:
+        raise _Failed(f"{source!a}: must be at most {FILE_CHARACTERS} characters")
+    reading.read(text)
     if reading.faults:
         raise _Failed("nothing was applied:\n" + "\n".join(reading.faults))
     await store.grants.apply(reading.found)

@@ -1,51 +1,79 @@
 """`plimsoll-admin vault …` and `grants …`: the pair of keys, and the profiles with their secrets sealed.
 
 A file of profiles is taken whole or not at all, and every fault is named by profile, field and rule. A secret is read once,
-from the environment variable that the file names, and leaves here only inside a box that this side cannot open.
+from the environment variable that the file names, and leaves here only inside a box that this side cannot open; of a key that
+signs, the public half is kept beside it. Texts that callers see may stand in files beside the file of profiles.
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from app import beside, grantsecrets
 from app.store.values import StoredGrant
 from app.vault.seal import binding_of, seal
 from plimsoll.contract import profiles
 from plimsoll.contract.advice import AdviceTo
 from plimsoll.contract.grants import GrantFault, parse_origin
-from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
+from plimsoll.contract.profiles import (
+    CATALOG_BYTES,
+    DESCRIPTION_BYTES,
+    PREAMBLE_BYTES,
+    CredentialTerms,
+    CredentialType,
+    Profile,
+    naming,
+)
 
-DESCRIPTION: Final = 4 << 10
-CATALOG: Final = 64 << 10
-PREAMBLE: Final = 128 << 10
+FILE_CHARACTERS: Final = 16 << 20
+"""Of a file of profiles."""
 LANGUAGES: Final = ("javascript", "python")
-_STATIC: Final = re.compile(r"[!-~]{8,16384}")
-_HS256_BYTES: Final = 32
 _HOOK_SECRET: Final = b"minted elsewhere"
 """A box is never empty; of this one only what it is bound to counts."""
 _LISTS: Final = {"allow", "allowed_callers"}
 _NUMBERS: Final = {"max_calls", "out_bytes", "back_bytes", "lifetime_s"}
 _REQUIRED: Final = ("origin", "allow", "allowed_callers", "credential")
-_SHOWN: Final = {"description": DESCRIPTION, "catalog": CATALOG}
+_SHOWN: Final = {
+    "description": DESCRIPTION_BYTES,
+    "catalog": CATALOG_BYTES,
+    **{f"preamble.{language}": PREAMBLE_BYTES for language in LANGUAGES},
+}
+_TEXT_OR_FILE: Final = 'must be a text, or a table { file = "…" }'
 _OF_PROFILE: Final = {each.name for each in fields(Profile)} - {"name", "credential"}
 _OF_CREDENTIAL: Final = {each.name for each in fields(CredentialTerms)} | {"env"}
 _SECRETS: Final = {CredentialType.STATIC, CredentialType.JWT}
 
 
+@dataclass(frozen=True, slots=True)
+class Sealable:
+    """A secret that keeps its rules, and what tokens of it are verified with."""
+
+    value: bytes = field(repr=False)
+    public_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A secret's place, and the rule that it breaks; the secret itself is never in words."""
+
+    rule: str
+
+
 @dataclass(slots=True)
 class Reading:
-    """What was read of a file of profiles; nothing of it is to be used if there is a fault."""
+    """What was read of a file of profiles; nothing of it is to be used if there is a fault.
+
+    `folder` is where the file is; None for stdin.
+    """
 
     environ: Mapping[str, str] = field(repr=False)
     public: X25519PublicKey
+    folder: Path | None = None
     faults: list[str] = field(default_factory=list)
     found: list[StoredGrant] = field(default_factory=list)
 
@@ -72,35 +100,55 @@ class Reading:
         if faults:
             yield from faults
             return
-        profile = _built(name, table, terms)
+        profile, shown = _built(name, table, terms), dict(_shown(table))
         secret = self._secret(profile, terms)
-        faults = [*profiles.faults(profile), *_shown_faults(table, profile.origin)]
-        if isinstance(secret, str):
-            faults.append(secret)
+        faults = [
+            *profiles.faults(profile),
+            *self._read_files(shown),
+            *_shown_faults(table, shown, profile.origin),
+        ]
+        if isinstance(secret, Broken):
+            faults.append(secret.rule)
         yield from faults
-        if not faults and isinstance(secret, bytes):
-            self.found.append(self._stored(profile, secret, table))
+        if not faults and isinstance(secret, Sealable):
+            self.found.append(self._stored(profile, secret, shown, table.get("advice", "off")))
 
-    def _secret(self, profile: Profile, terms: Mapping[str, Any]) -> bytes | str:
-        """What is sealed, or the rule that it breaks; the secret itself is never in words."""
+    def _read_files(self, shown: dict[str, Any]) -> Iterator[str]:
+        """Put the files' texts in the place of their names. The faults of those that cannot be."""
+        for name, value in shown.items():
+            if isinstance(value, str):
+                continue
+            try:
+                shown[name] = beside.read(self.folder, value["file"], _SHOWN[name])
+            except beside.Unreadable as unreadable:
+                shown[name] = ""
+                yield f"{name}.file {unreadable}"
+
+    def _secret(self, profile: Profile, terms: Mapping[str, Any]) -> Sealable | Broken:
+        """What is sealed, or the rule that it breaks."""
         kind, name = profile.credential.type, terms.get("env", "")
         if kind not in _SECRETS:
-            return "credential.env is for static and jwt" if name else _HOOK_SECRET
+            return Broken("credential.env is for static and jwt") if name else Sealable(_HOOK_SECRET)
         if not name:
-            return "credential.env must name the environment variable that holds the secret"
+            return Broken("credential.env must name the environment variable that holds the secret")
         if not (value := self.environ.get(name, "")):
-            return f"credential.env: {name[:64]} is not set"
-        rule = _key_rule(profile.credential, value) if kind is CredentialType.JWT else _static_rule(value)
-        return f"credential.env: {name[:64]} {rule}" if rule else value.encode()
+            return Broken(f"credential.env: {name[:64]} is not set")
+        if rule := grantsecrets.rule_of(profile.credential, value):
+            return Broken(f"credential.env: {name[:64]} {rule}")
+        return Sealable(value.encode(), grantsecrets.public_key(profile.credential, value))
 
-    def _stored(self, profile: Profile, secret: bytes, table: Mapping[str, Any]) -> StoredGrant:
+    def _stored(
+        self, profile: Profile, secret: Sealable, shown: Mapping[str, str], advice: str
+    ) -> StoredGrant:
+        preamble = {name: shown[f"preamble.{name}"] for name in LANGUAGES if f"preamble.{name}" in shown}
         return StoredGrant(
             profile=profile,
-            sealed=seal(secret, binding_of(profile), self.public),
-            description=table.get("description", ""),
-            catalog=table.get("catalog", ""),
-            preamble=json.dumps(table.get("preamble", {}), sort_keys=True),
-            advice=table.get("advice", "off"),
+            sealed=seal(secret.value, binding_of(profile), self.public),
+            description=shown.get("description", ""),
+            catalog=shown.get("catalog", ""),
+            preamble=json.dumps(preamble, sort_keys=True),
+            advice=advice,
+            public_key=secret.public_key,
         )
 
 
@@ -132,10 +180,25 @@ def _types(prefix: str, values: Mapping[str, Any]) -> Iterator[str]:
         elif name == "preamble":
             if not isinstance(value, dict) or not set(value) <= set(LANGUAGES):
                 yield f"preamble must be a table of {', '.join(LANGUAGES)}"
-            elif not all(isinstance(each, str) and len(each.encode()) <= PREAMBLE for each in value.values()):
-                yield f"preamble must hold texts of at most {PREAMBLE} bytes"
+                continue
+            yield from (f"preamble.{each} {_TEXT_OR_FILE}" for each in value if not _is_shown(value[each]))
+        elif name in _SHOWN and not prefix:
+            if not _is_shown(value):
+                yield f"{name} {_TEXT_OR_FILE}"
         elif not isinstance(value, str):
             yield f"{prefix}{name} must be a text"
+
+
+def _is_shown(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, dict) and set(value) == {"file"} and isinstance(value["file"], str)
+    )
+
+
+def _shown(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What callers and models are to see, by field: texts, and tables that name files."""
+    yield from ((name, table[name]) for name in ("description", "catalog") if name in table)
+    yield from ((f"preamble.{language}", text) for language, text in table.get("preamble", {}).items())
 
 
 def _built(name: str, table: Mapping[str, Any], terms: Mapping[str, Any]) -> Profile:
@@ -150,42 +213,21 @@ def _built(name: str, table: Mapping[str, Any], terms: Mapping[str, Any]) -> Pro
     )
 
 
-def _shown_faults(table: Mapping[str, Any], origin: str) -> Iterator[str]:
-    """Of what callers and models see: it is short, and does not say where the API is."""
+def _shown_faults(table: Mapping[str, Any], shown: Mapping[str, str], origin: str) -> Iterator[str]:
+    """Of what callers and models see: it is bounded, and does not say where the API is."""
     if table.get("advice", "off") not in set(AdviceTo):
         yield f"advice must be one of {', '.join(AdviceTo)}"
-    for name, most in _SHOWN.items():
-        if len(table.get(name, "").encode()) > most:
-            yield f"{name} must be at most {most} bytes"
-    shown = [table.get("description", ""), table.get("catalog", ""), *table.get("preamble", {}).values()]
+    for name, text in shown.items():
+        if len(text.encode()) > _SHOWN[name]:
+            yield f"{name} must be at most {_SHOWN[name]} bytes"
+        if "\0" in text:
+            yield f"{name} must hold no NUL"
     try:
-        host = parse_origin(origin).host
+        names_it = naming(parse_origin(origin).host)
     except GrantFault:
         return  # is said elsewhere
-    if any(host in text.lower() for text in shown):
+    if any(map(names_it.search, shown.values())):
         yield "description, catalog and preamble must not name the origin's host: callers see them"
-
-
-def _static_rule(value: str) -> str:
-    return (
-        "" if _STATIC.fullmatch(value) else "must hold 8 to 16384 characters of visible ASCII, without spaces"
-    )
-
-
-def _key_rule(terms: CredentialTerms, value: str) -> str:
-    if terms.algorithm == "HS256":
-        long = len(value.encode()) >= _HS256_BYTES and bool(terms.key_id)
-        return "" if long else f"must hold at least {_HS256_BYTES} bytes, and credential.key_id must name it"
-    try:
-        key = load_pem_private_key(value.encode(), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        return "must hold a private key as PEM, without a password"
-    fits = (
-        isinstance(key, ed25519.Ed25519PrivateKey)
-        if terms.algorithm == "EdDSA"
-        else isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)
-    )
-    return "" if fits else f"must hold a key for {terms.algorithm[:16]}"
 
 
 def listed(grant: StoredGrant) -> str:

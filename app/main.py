@@ -53,11 +53,7 @@ _BETWEEN_BATCHES_S = 0.1
 DATABASE_DOWN = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
 
 
-async def _no_keys() -> bytes:
-    return b'{"keys":[]}'
-
-
-NO_BROKER = Brokerage("none", lambda: False, lambda: True, _no_keys)
+NO_BROKER = Brokerage("none", lambda: False, lambda: True)
 
 
 def unix_ms() -> int:
@@ -217,13 +213,13 @@ async def _broker(
     link = await stack.enter_async_context(BrokerLink(access.url, access.control))
     if access.process is None:
         settler.watch(link.watch(lambda: None))
-        there = Brokerage(access.kind, lambda: link.answered, lambda: link.asked, link.keys)
+        there = Brokerage(access.kind, lambda: link.answered, lambda: link.asked)
         return Grants(store.grants, link), there
     supervisor = await stack.enter_async_context(BrokerSupervisor(access.process))
     settler.watch(link.watch(supervisor.silent))
     serving = supervisor.serving.is_set
     given = Grants(store.grants, link, serving=serving, give_up=supervisor.kill)
-    return given, Brokerage(access.kind, serving, lambda: supervisor.told, link.keys)
+    return given, Brokerage(access.kind, serving, lambda: supervisor.told)
 
 
 async def _reconcile(store: Store, surroundings: Surroundings) -> None:

@@ -364,7 +364,7 @@ SETTINGS: tuple[Setting, ...] = (
         "The broker's private key; 0600, its own user's.",
     ),
     Setting(
-        "PLIMSOLL_BROKER_NETWORKS",
+        "PLIMSOLL_BROKER_ALLOW_PRIVATE",
         "broker_networks",
         readers.networks,
         "none",

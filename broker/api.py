@@ -3,7 +3,6 @@
     POST /v1/calls               a worker, with its lease's secret: one message of its guest, and the answer's message
     POST /v1/leases              the service, with the control secret: a new lease's secret, or a fault's code
     POST /v1/leases/{run}/close  the service: the end of the run's calls, and their trace
-    GET  /v1/keys                anybody: the public keys that tokens are verified with
     GET  /v1/health              anybody: 204
 
 A worker whose lease is unknown, closed or another's gets 403 and nothing else, before its message is read. What a guest is to
@@ -73,8 +72,6 @@ class Api:
                 return await self._register(receive) if self._controls(scope) else _FORBIDDEN
             case ("POST", ["v1", "leases", run_id, "close"]) if bounds.RUN_ID.fullmatch(run_id):
                 return await self._close(run_id) if self._controls(scope) else _FORBIDDEN
-            case ("GET", ["v1", "keys"]):
-                return 200, self._desk.keys.document()
             case ("GET", ["v1", "health"]):
                 return 204, b""
             case _:

@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Final
 
 from app.vault.unseal import BoxFault, Unsealer
-from broker import jose
 from broker.addresses import AddressFault, Rules
 from broker.calls import Calls, Clocks
+from broker.hooks import HOOK_S, OUTPUT_BYTES
 from broker.lease import Leases, Terms
-from broker.mint import JwtMinter, Minter, OneProfile
+from broker.mint import Minter, OneProfile
 from broker.profiles import Handed, ProfileFault, Sources, grant_of, minter_for
 from broker.settings import Hooks
 from broker.trace import Trace
@@ -28,8 +28,7 @@ CALLS: Final = 4_096
 CALLS_OF_ONE: Final = 256
 """Calls at once in this process, and of one run, whether they wait or are on their way."""
 WAITING_BYTES: Final = 64 << 20
-KEYS: Final = 1_000
-_HOOK_LIMITS: Final = Limits(connect_s=3.0, first_byte_s=8.0, total_s=10.0, back_bytes=32 << 10)
+_HOOK_LIMITS: Final = Limits(connect_s=HOOK_S, first_byte_s=HOOK_S, total_s=HOOK_S, back_bytes=OUTPUT_BYTES)
 
 
 class Gate:
@@ -72,27 +71,6 @@ class Gate:
             del self._by_run[run_id]
 
 
-class Keys:
-    """The public keys that this process signed with, the latest `KEYS` of them: what APIs verify with."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        self._signers: dict[str, jose.Signer] = {}
-
-    def add(self, signer: jose.Signer) -> None:
-        """A key that signs from now on; a shared secret is never kept here."""
-        if signer.public is None:
-            return
-        self._signers.pop(signer.key_id, None)
-        self._signers[signer.key_id] = signer
-        while len(self._signers) > KEYS:
-            del self._signers[next(iter(self._signers))]
-
-    def document(self) -> bytes:
-        """The JWK set."""
-        return jose.jwks(self._signers.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Means:
     """What a desk works with."""
@@ -110,7 +88,7 @@ class Desk:
 
     def __init__(self, means: Means, leases: Leases) -> None:
         """`leases` are its leases; whoever made them closes them."""
-        self.leases, self.gate, self.keys = leases, Gate(), Keys()
+        self.leases, self.gate = leases, Gate()
         self._means = means
         self._sources = Sources(
             unsealer=means.unsealer,
@@ -127,11 +105,7 @@ class Desk:
         if isinstance(minter, ProfileFault | BoxFault):
             return minter
         given = await self._open(asked, minter)
-        if not isinstance(given, bytes):
-            return given
-        if isinstance(minter, JwtMinter):
-            self.keys.add(minter.key)
-        return given.hex()
+        return given.hex() if isinstance(given, bytes) else given
 
     async def _open(self, asked: Registration, minter: Minter) -> bytes | StrEnum:
         profile = asked.profile

@@ -21,7 +21,8 @@ from broker.mint import MintFault, Order
 from broker.upstream import Sending, Upstream, UpstreamFault
 from plimsoll.contract.grants import Origin, parse_route
 
-HOOK_S: Final = 10.0
+HOOK_S: Final = 3.0
+"""The service waits four seconds for a lease, and a credential that comes later is of no use to anybody."""
 OUTPUT_BYTES: Final = 32 << 10
 _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 _OK: Final = 200

@@ -1,15 +1,13 @@
-"""Signed tokens as other people's libraries read them: JWS in its compact form (RFC 7515), keys as a JWK set (RFC 7517).
+"""Signed tokens as other people's libraries read them: JWS in its compact form (RFC 7515).
 
 Three algorithms: HS256, EdDSA (Ed25519) and ES256. Keys that cannot carry the algorithm's promise are refused. Base64url is
 strict: no padding, no other alphabet, no stray bits.
 """
 
 import base64
-import hashlib
 import hmac
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -17,6 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from plimsoll.contract import jwk
+from plimsoll.contract.jwk import encode
 
 HS256_BYTES: Final = 32
 _P256_BYTES: Final = 32
@@ -26,11 +27,6 @@ _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 class KeyRefused(ValueError):
     """A signing key that breaks a rule; the message names the rule and nothing of the key."""
-
-
-def encode(data: bytes) -> str:
-    """`data` as base64url without padding."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def decode(text: str) -> bytes:
@@ -56,11 +52,6 @@ class Signer(Protocol):
         """Which key it is."""
         ...
 
-    @property
-    def public(self) -> Mapping[str, str] | None:
-        """The members of its JWK, or None for a key that only those who share it may know."""
-        ...
-
     def sign(self, data: bytes) -> bytes:
         """The signature, as a token carries it."""
         ...
@@ -70,7 +61,6 @@ class Hs256:
     """A secret shared with one API, and used by one profile."""
 
     algorithm = "HS256"
-    public: Mapping[str, str] | None = None
 
     def __init__(self, secret: bytes, key_id: str) -> None:
         """Raises KeyRefused for a secret that could be guessed."""
@@ -91,9 +81,7 @@ class Ed25519:
     def __init__(self, private: ed25519.Ed25519PrivateKey) -> None:
         """Keep the key."""
         self._private = private
-        x = encode(private.public_key().public_bytes_raw())
-        self.public: Mapping[str, str] | None = {"crv": "Ed25519", "kty": "OKP", "x": x}
-        self.key_id = thumbprint(self.public)
+        self.key_id = jwk.thumbprint(jwk.ed25519(private.public_key().public_bytes_raw()))
 
     def sign(self, data: bytes) -> bytes:
         return self._private.sign(data)
@@ -110,9 +98,7 @@ class Es256:
             raise KeyRefused("an ES256 key must be on the curve P-256")
         self._private = private
         point = private.public_key().public_numbers()
-        x, y = (encode(number.to_bytes(_P256_BYTES, "big")) for number in (point.x, point.y))
-        self.public: Mapping[str, str] | None = {"crv": "P-256", "kty": "EC", "x": x, "y": y}
-        self.key_id = thumbprint(self.public)
+        self.key_id = jwk.thumbprint(jwk.p256(point.x, point.y))
 
     def sign(self, data: bytes) -> bytes:
         r, s = decode_dss_signature(self._private.sign(data, ec.ECDSA(SHA256())))
@@ -145,32 +131,13 @@ def _private_key(pem: bytes) -> object:
         raise KeyRefused("the key must be a private key as PEM, without a password") from None
 
 
-def thumbprint(members: Mapping[str, str]) -> str:
-    """RFC 7638, over the members that are required for the key's type."""
-    return encode(hashlib.sha256(_json(members)).digest())
-
-
-def jwks(signers: Iterable[Signer]) -> bytes:
-    """The document that APIs verify with: each public key once; shared secrets are never in it."""
-    keys = {
-        signer.key_id: {**signer.public, "alg": signer.algorithm, "kid": signer.key_id, "use": "sig"}
-        for signer in signers
-        if signer.public is not None
-    }
-    return _json({"keys": [keys[name] for name in sorted(keys)]})
-
-
 def sign(claims: Mapping[str, Any], key: Signer) -> str:
     """A token of these claims."""
     header = {"alg": key.algorithm, "kid": key.key_id, "typ": "JWT"}
-    return compact(_json(header), _json(claims), key)
+    return compact(jwk.to_json(header), jwk.to_json(claims), key)
 
 
 def compact(header: bytes, payload: bytes, key: Signer) -> str:
     """Header and payload, byte for byte, and their signature."""
     signed = f"{encode(header)}.{encode(payload)}"
     return f"{signed}.{encode(key.sign(signed.encode()))}"
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

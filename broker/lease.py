@@ -40,6 +40,7 @@ class LeaseFault(StrEnum):
 
     FULL = "too_many_leases"
     TWICE = "run_has_a_lease"
+    CLOSED = "closed_meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ class Leases:
         return None if lease is None else lease.calls
 
     async def close(self, run_id: str) -> Trace | None:
-        """End the run's lease; None if it has none. From here on its pass opens nothing."""
+        """End the run's lease; None if it has none. From here on its pass opens nothing, and one that is being made is not."""
+        self._opening.discard(run_id)
         lease = self._by_run.pop(run_id, None)
         if lease is None:
             return None
@@ -129,7 +131,7 @@ class Leases:
         grant: Grant,
         minter: Minter,
         connect: Callable[[], Awaitable[Upstream | AddressFault]],
-    ) -> bytes | MintFault | AddressFault:
+    ) -> bytes | MintFault | AddressFault | LeaseFault:
         async with AsyncExitStack() as undo:
             upstream = await connect()
             if isinstance(upstream, AddressFault):
@@ -138,6 +140,8 @@ class Leases:
             credential = await minter.mint(Order(terms.profile, terms.caller, terms.run_id, terms.budget_s))
             if isinstance(credential, MintFault):
                 return credential
+            if terms.run_id not in self._opening:
+                return LeaseFault.CLOSED
             undo.pop_all()  # from here on the lease closes it
             return self._keep(terms, grant, credential, upstream)
 

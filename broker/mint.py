@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from broker import jose
 from broker.credential import Credential, CredentialFault, Place, attach
 from broker.jose import Signer
+from plimsoll.contract.jwk import encode
 
 GRACE_S: Final = 30
 JTI_BYTES: Final = 16
@@ -91,11 +92,10 @@ class JwtMinter:
     ) -> None:
         """`clock` gives Unix seconds, `randomness` that many random bytes."""
         self._claims, self._place = claims, place
-        self._clock, self._randomness = clock, randomness
-        self.key = key
+        self._key, self._clock, self._randomness = key, clock, randomness
 
     async def mint(self, order: Order) -> Credential | MintFault:
-        return attach(jose.sign(self._filled(order), self.key).encode(), self._place)
+        return attach(jose.sign(self._filled(order), self._key).encode(), self._place)
 
     def _filled(self, order: Order) -> dict[str, Any]:
         if not order.caller:
@@ -108,7 +108,7 @@ class JwtMinter:
             "sub": order.caller,
             "iat": issued,
             "exp": issued + lives,
-            "jti": jose.encode(self._randomness(JTI_BYTES)),
+            "jti": encode(self._randomness(JTI_BYTES)),
         }
         return filled | {"scope": claims.scope} if claims.scope else filled
 

@@ -6,6 +6,7 @@ from a TOML file. The file of minters is the operator's alone: it decides what i
 
 import ipaddress
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -18,10 +19,13 @@ from broker.credential import CredentialFault
 from broker.hooks import HOOK_S, ExecHook, HttpHook
 from plimsoll.contract import bounds
 from plimsoll.contract.grants import GrantFault, parse_origin
+from plimsoll.contract.profiles import HEADER, TAKEN_HEADERS
 
 CONTROL_CHARACTERS: Final = 32
 """Shorter secrets could be guessed."""
 _FILE_BYTES: Final = 1 << 20
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,16382}[!-~])?")
 _OTHERS_WRITE: Final = 0o022
 _OTHERS: Final = 0o077
 _KNOWN: Final = {
@@ -118,13 +122,19 @@ def _read(path: Path, forbidden: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:
         raise Faulty(f"{path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in {os.geteuid(), 0}:
             raise Faulty(f"{path} must be a regular file of the broker's user or root")
         if found.st_mode & forbidden:
             raise Faulty(f"{path} can be {'reached' if forbidden == _OTHERS else 'changed'} by others")
-        return file.read(_FILE_BYTES)
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            data = file.read(_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > _FILE_BYTES:
+        raise Faulty(f"{path} must be at most {_FILE_BYTES} bytes")
+    return data
 
 
 def read_hooks(path: Path) -> Hooks:
@@ -134,7 +144,7 @@ def read_hooks(path: Path) -> Hooks:
         raise Faulty(f"{path}: {unknown[0]}: must be exec or http")
     found: dict[str, ExecHook | HttpHook] = {}
     for kind, build in (("exec", _exec), ("http", _http)):
-        for name, table in told.get(kind, {}).items():
+        for name, table in _tables(path, kind, told.get(kind, {})).items():
             if name in found or not bounds.NAME.fullmatch(name):
                 raise Faulty(f"{path}: {kind}.{name[:64]}: must have a name of its own, 1 to 64 of [a-z0-9-]")
             try:
@@ -146,24 +156,42 @@ def read_hooks(path: Path) -> Hooks:
     return found
 
 
+def _tables(path: Path, kind: str, value: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+        raise Faulty(f"{path}: {kind}: must hold tables, as in [{kind}.vault]")
+    return value
+
+
 def _exec(table: Mapping[str, Any]) -> ExecHook:
     _only(table, "command", "origins", "environment", "timeout_s")
-    timeout_s = float(table.get("timeout_s", HOOK_S))
-    if not 0 < timeout_s <= HOOK_S:
-        raise CredentialFault(f"timeout_s must be up to {HOOK_S:g}")
-    return ExecHook(
-        tuple(_texts(table["command"])),
-        _origins(table),
-        dict(zip(table.get("environment", {}), _texts(table.get("environment", {}).values()), strict=True)),
-        timeout_s,
-    )
+    timeout_s = table.get("timeout_s", HOOK_S)
+    if type(timeout_s) not in {int, float} or not 0 < timeout_s <= HOOK_S:
+        raise CredentialFault(f"timeout_s must be a number of seconds, up to {HOOK_S:g}")
+    command, environment = tuple(_texts(table["command"])), _pairs(table, "environment")
+    if any("\0" in text for text in (*command, *environment.values())):
+        raise CredentialFault("command and environment must hold no NUL")
+    if not all(map(_VARIABLE.fullmatch, environment)):
+        raise CredentialFault("environment must have names of [A-Za-z0-9_]")
+    return ExecHook(command, _origins(table), environment, float(timeout_s))
 
 
 def _http(table: Mapping[str, Any]) -> HttpHook:
     _only(table, "url", "path", "origins", "headers")
-    headers = table.get("headers", {})
-    pairs = tuple(zip((name.lower() for name in headers), _texts(headers.values()), strict=True))
-    return HttpHook(parse_origin(table["url"]), table["path"], _origins(table), pairs)
+    headers = {name.lower(): value for name, value in _pairs(table, "headers").items()}
+    if not all(HEADER.fullmatch(name) and name not in TAKEN_HEADERS for name in headers):
+        raise CredentialFault(
+            "headers must have names of [a-z0-9-], and none that requests use for something else"
+        )
+    if not all(map(_VALUE.fullmatch, headers.values())):
+        raise CredentialFault("headers must have values of visible ASCII")
+    return HttpHook(parse_origin(table["url"]), table["path"], _origins(table), tuple(headers.items()))
+
+
+def _pairs(table: Mapping[str, Any], name: str) -> dict[str, str]:
+    value = table.get(name, {})
+    if not isinstance(value, dict):
+        raise TypeError
+    return dict(zip(value, _texts(value.values()), strict=True))
 
 
 def _only(table: Mapping[str, Any], *known: str) -> None:

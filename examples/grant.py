@@ -23,7 +23,7 @@ from typing_extensions import override
 import plimsoll
 
 READ, PAY = secrets.token_hex(24), secrets.token_hex(24)  # two credentials that the API takes
-BROKER = {"PLIMSOLL_BROKER_SAME_USER": "1", "PLIMSOLL_BROKER_NETWORKS": "127.0.0.0/8"}
+BROKER = {"PLIMSOLL_BROKER_SAME_USER": "1", "PLIMSOLL_BROKER_ALLOW_PRIVATE": "127.0.0.0/8"}
 PROFILES = """
 [hr-read]
 origin = "{origin}"

@@ -1,6 +1,6 @@
 """What the routes need, gathered once by the composition root."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,16 +40,16 @@ class StoredGrants(Protocol):
     """Reading grant profiles."""
 
     async def all(self) -> list[StoredGrant]: ...
+    async def keys(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Brokerage:
-    """Which broker there is, whether it serves now, whether that could be told once, and the public keys it signs with."""
+    """Which broker there is, whether it serves now, and whether that could be told once."""
 
     kind: BrokerKind
     serving: Callable[[], bool]
     told: Callable[[], bool]
-    keys: Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)

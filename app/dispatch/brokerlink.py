@@ -1,4 +1,4 @@
-"""The service's way to its broker, over HTTP with the control secret: a lease asked for, a lease closed, the published keys."""
+"""The service's way to its broker, over HTTP with the control secret: a lease asked for, a lease closed."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,6 @@ REGISTER_S: Final = 4.0
 """A lease is made while a ticket waits, which is good for five seconds."""
 CLOSE_S: Final = 8.0
 """The broker takes two for calls that are under way; the rest is for a busy machine."""
-KEYS_S: Final = 4.0
 _PING_S: Final = 3.0
 _MISSES: Final = 2
 _ANSWER_BYTES: Final = 4 << 20
@@ -62,10 +61,6 @@ class BrokerLink:
     async def close(self, run_id: str) -> Closed:
         """End the lease of a run, if there is one. Raises BrokerDown: then it may still be there."""
         return _read(Closed, await self._send("POST", f"/v1/leases/{run_id}/close", CLOSE_S))
-
-    async def keys(self) -> bytes:
-        """The public keys, as a JWK set. Raises BrokerDown."""
-        return await self._send("GET", "/v1/keys", KEYS_S)
 
     async def answers(self) -> bool:
         """Whether it answers at all."""

@@ -23,6 +23,9 @@ Authenticate = Callable[[str], Awaitable[Caller | None]]
 
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/.well-known/jwks.json"})
 """Neither a token nor an allowed host is needed for these; probes know neither."""
+CACHED: dict[str, Header] = {"/.well-known/jwks.json": (b"cache-control", b"public, max-age=300")}
+"""What may be kept by whoever asks, once it is there; of all else nothing is."""
+_OK = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,15 @@ class _Answer:
             message["headers"] = [
                 *self._foreign(message),
                 (HEADER, request_id_of(self._scope).encode()),
-                *SECURITY_HEADERS,
+                *self._security(message),
             ]
         await self._send(message)
+
+    def _security(self, message: Message) -> list[Header]:
+        cached = CACHED.get(self._scope["path"]) if message["status"] == _OK else None
+        if cached is None:
+            return SECURITY_HEADERS
+        return [cached, *(header for header in SECURITY_HEADERS if header[0] != cached[0])]
 
     def _foreign(self, message: Message) -> list[Header]:
         return [header for header in message.get("headers", ()) if header[0] not in self._OWN]

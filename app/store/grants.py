@@ -1,18 +1,30 @@
-"""Grant profiles with their sealed boxes. What is in a box, nobody here can tell."""
+"""Grant profiles with their sealed boxes, and the public keys of their tokens. What is in a box, nobody here can tell.
+
+A key is published while a profile has it, and after that as long as a token signed with it can be valid: the profile's
+lifetime of tokens from the moment it went, at most a day, and `SLACK_MS` for runs that were admitted before and get their lease
+after, and for clocks that differ.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from app.store.database import Database
-from app.store.schema import audit, grants
-from app.store.values import AuditRow, StoredGrant
+from app.store.schema import audit, grants, retired_keys
+from app.store.values import AuditRow, StoredGrant, TooMuch
 from plimsoll.contract import codec
-from plimsoll.contract.profiles import Profile
+from plimsoll.contract.profiles import LIFETIME_CEILING_S, Profile
 
-_TEXTS = ("description", "catalog", "preamble", "advice")
+SLACK_MS: Final = 300_000
+PROFILES: Final = 1_000
+RETIRED: Final = 1_000
+"""Of more, those that end first are not published."""
+SHOWN_CHARACTERS: Final = 32 << 20
+"""What all profiles together may show to callers."""
+_SHOWN = ("description", "catalog", "preamble")
+_TEXTS = (*_SHOWN, "advice", "public_key")
 _SELECT = sa.select(
     grants.c.profile,
     grants.c.sealed,
@@ -21,6 +33,17 @@ _SELECT = sa.select(
 )
 _ONE = _SELECT.where(grants.c.name == sa.bindparam("name"))
 _ALL = _SELECT.order_by(grants.c.name)
+_GOING = sa.select(grants.c.profile, grants.c.public_key).where(grants.c.name == sa.bindparam("name"))
+_KEYS = sa.select(grants.c.public_key).where(grants.c.public_key != "").limit(PROFILES)
+_RETIRED = (
+    sa.select(retired_keys.c.public_key)
+    .where(retired_keys.c.until_unix_ms > sa.bindparam("now"))
+    .order_by(retired_keys.c.until_unix_ms.desc())
+    .limit(RETIRED)
+)
+_SIZE = sa.select(
+    sa.func.count(), *(sa.func.coalesce(sa.func.sum(sa.func.length(grants.c[name])), 0) for name in _SHOWN)
+)
 
 
 class Grants:
@@ -40,13 +63,21 @@ class Grants:
         """Every profile, by name."""
         return [_stored(row) for row in await self._database.fetch(_ALL, many=True)]
 
+    async def keys(self) -> list[str]:
+        """The public keys that valid tokens can be of, as they are stored; some may be there twice."""
+        current = await self._database.fetch(_KEYS, many=True)
+        retired = await self._database.fetch(_RETIRED, {"now": self._clock()}, many=True)
+        return [row[0] for row in (*current, *retired)]
+
     async def apply(self, given: Sequence[StoredGrant]) -> None:
-        """Add these profiles, or put them in the place of those of the same names: all or none."""
+        """Add these profiles, or put them in the place of those of the same names: all or none. Raises TooMuch."""
         now = self._clock()
 
         def unit(connection: sa.Connection) -> None:
             for grant in given:
+                _retire(connection, grant.profile.name, now)
                 _put(connection, grant, now)
+            _check_size(connection)
 
         await self._database.write(unit)
 
@@ -55,6 +86,7 @@ class Grants:
         now = self._clock()
 
         def unit(connection: sa.Connection) -> bool:
+            _retire(connection, name, now)
             gone = connection.execute(sa.delete(grants).where(grants.c.name == name)).rowcount == 1
             if gone:
                 _trail(connection, now, "grant.removed", name)
@@ -70,6 +102,39 @@ def _put(connection: sa.Connection, grant: StoredGrant, now: int) -> None:
     if connection.execute(sa.update(grants).where(here).values(row)).rowcount == 0:
         connection.execute(sa.insert(grants), row | {"name": grant.profile.name, "created_unix_ms": now})
     _trail(connection, now, "grant.applied", grant.profile.name)
+
+
+def _retire(connection: sa.Connection, name: str, now: int) -> None:
+    """Keep the key of a profile that goes for as long as its tokens can be valid; one that is kept longer already stays so."""
+    profile, key = connection.execute(_GOING, {"name": name}).one_or_none() or ("", "")
+    if not key:
+        return
+    until = now + 1_000 * _lifetime_s(profile) + SLACK_MS
+    here = retired_keys.c.public_key == key
+    known = connection.execute(sa.select(retired_keys.c.until_unix_ms).where(here)).scalar()
+    if known is None:
+        connection.execute(sa.insert(retired_keys), {"public_key": key, "until_unix_ms": until})
+    else:
+        connection.execute(sa.update(retired_keys).where(here).values(until_unix_ms=max(known, until)))
+
+
+def _lifetime_s(profile: str) -> int:
+    """How long its tokens live at most; of a row that somebody else spoiled, as long as any may."""
+    try:
+        asked = codec.loads(Profile, profile.encode()).credential.lifetime_s
+    except ValueError:
+        return LIFETIME_CEILING_S
+    return min(asked, LIFETIME_CEILING_S)
+
+
+def _check_size(connection: sa.Connection) -> None:
+    count, *sizes = connection.execute(_SIZE).one()
+    if count > PROFILES:
+        raise TooMuch(f"there may be {PROFILES} profiles: remove some first")
+    if sum(sizes) > SHOWN_CHARACTERS:
+        raise TooMuch(
+            f"all profiles together may have {SHOWN_CHARACTERS} characters of description, catalog and preamble"
+        )
 
 
 def _trail(connection: sa.Connection, now: int, event: str, name: str) -> None:

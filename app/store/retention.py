@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from app.store import answers
 from app.store.schema import answers as answers_table
-from app.store.schema import audit, caller_tokens, evidence, kept_bytes, records, replicas, runs
+from app.store.schema import audit, caller_tokens, evidence, kept_bytes, records, replicas, retired_keys, runs
 
 
 def prune(
@@ -32,6 +32,7 @@ def prune(
     for column, rules in (
         (audit.c.id, (audit.c.unix_ms < before,)),
         (caller_tokens.c.sha256, (caller_tokens.c.expires_unix_ms < before,)),
+        (retired_keys.c.public_key, (retired_keys.c.until_unix_ms < now,)),
         (evidence.c.sha256, (evidence.c.created_unix_ms < before, _unreferenced(keep_evidence))),
         (replicas.c.id, (replicas.c.lease_until_unix_ms < before, ~_owns_open_runs())),
     ):

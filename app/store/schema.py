@@ -188,10 +188,20 @@ grants = sa.Table(
     _text("catalog"),
     _text("preamble"),
     _text("advice"),
+    _text("public_key"),
     _integer("created_unix_ms"),
     _integer("updated_unix_ms"),
 )
-"""`sealed` is for the broker's private key alone, and bound to `profile`, which is JSON."""
+"""`sealed` is for the broker's private key alone, and bound to `profile`, which is JSON. `public_key` is what the profile's
+tokens are verified with, a JWK as JSON; empty where there is none."""
+
+retired_keys = sa.Table(
+    "retired_keys",
+    metadata,
+    sa.Column("public_key", sa.String, primary_key=True),
+    _integer("until_unix_ms"),
+)
+"""Public keys of profiles that were removed or applied anew, until no token of theirs is valid any more."""
 
 replicas = sa.Table(
     "replicas",

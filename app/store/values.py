@@ -174,7 +174,7 @@ class StoredRun:
 class StoredGrant:
     """A grant profile, its secret in a box that only the broker opens, and what callers and models are shown.
 
-    `preamble` is JSON: source code by language. `advice` is off, operator or caller.
+    `preamble` is JSON: source code by language. `advice` is off, operator or caller. `public_key` is a JWK as JSON, or empty.
     """
 
     profile: Profile
@@ -183,6 +183,7 @@ class StoredGrant:
     catalog: str = ""
     preamble: str = "{}"
     advice: str = "off"
+    public_key: str = ""
     updated_unix_ms: int = 0
 
 
@@ -279,6 +280,10 @@ class QuotaExceeded(StoreError):
         """`scope` says whose room is used up."""
         super().__init__(f"no room to keep one more answer ({scope})")
         self.scope: Literal["caller", "total"] = scope
+
+
+class TooMuch(StoreError):
+    """A bound on all that is kept of one sort; the message names it, and nothing of the unit of work was kept."""
 
 
 class UnknownCaller(StoreError):

@@ -1,4 +1,4 @@
-"""Grant profiles with their sealed boxes; which profile a run had, and what its calls were.
+"""Grant profiles with their sealed boxes and public keys; which profile a run had, and what its calls were.
 
 Nothing is copied: columns with a constant default, or with none, are added in place by both engines.
 """
@@ -15,9 +15,14 @@ def upgrade() -> None:
         "grants",
         *(_text("name"), _text("profile")),
         sa.Column("sealed", sa.LargeBinary, nullable=False),
-        *(_text("description"), _text("catalog"), _text("preamble"), _text("advice")),
+        *(_text("description"), _text("catalog"), _text("preamble"), _text("advice"), _text("public_key")),
         *(_integer("created_unix_ms"), _integer("updated_unix_ms")),
         sa.PrimaryKeyConstraint("name", name="pk_grants"),
+    )
+    op.create_table(
+        "retired_keys",
+        *(_text("public_key"), _integer("until_unix_ms")),
+        sa.PrimaryKeyConstraint("public_key", name="pk_retired_keys"),
     )
     op.add_column("runs", sa.Column("grant_profile", sa.String, nullable=False, server_default=""))
     op.add_column("runs", sa.Column("grant_trace", sa.String))

@@ -216,7 +216,7 @@ def served(folder: Path, servers: Servers, **settings: str) -> Iterator[Service]
         SANDBOX_RATE_PER_MIN="0",
         SANDBOX_EVIDENCE_INTERVAL_S="3600",  # a look is no part of a call
         PLIMSOLL_BROKER_SAME_USER="1",
-        PLIMSOLL_BROKER_NETWORKS="127.0.0.0/8",
+        PLIMSOLL_BROKER_ALLOW_PRIVATE="127.0.0.0/8",
         **settings,
     )
     token = make_caller(environ, "bench")

@@ -56,6 +56,11 @@ def _block(path: Path, text: str, match: re.Match[str]) -> Block:
     )
 
 
+def programs(name: str) -> list[Block]:
+    """The blocks of Python on docs/NAME.md."""
+    return [block for block in blocks(ROOT / "docs" / f"{name}.md") if block.language == "python"]
+
+
 def table(text: str, *heads: str) -> list[tuple[str, ...]]:
     """The rows, as cells of Markdown, of the one table whose first columns are headed so."""
     lines = text.splitlines()

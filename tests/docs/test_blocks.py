@@ -31,7 +31,7 @@ import pytest
 from app.settings import Settings, read_settings
 from tests.architecture.repository import ROOT, short
 from tests.docs.guests import javascript_calls, python_calls
-from tests.docs.pages import Block, blocks, pages
+from tests.docs.pages import Block, blocks, pages, programs
 from tests.docs.reader import Shell, exchanges, looks_like, steady
 from tests.docs.service import running_service
 from tests.support.docker import Daemon
@@ -101,6 +101,11 @@ def recipe_is_there(text: str) -> None:
     assert {"Dockerfile", "package-lock.json"} <= {path.name for path in (ROOT / source).iterdir()}
 
 
+def is_run_elsewhere(text: str) -> None:
+    """A test with an API runs the very block: tests/integration/grants/test_specgen.py, and test_verify_tokens.py beside it."""
+    compile(text, "page", "exec")
+
+
 GUEST_API = [
     block for block in blocks(ROOT / "docs" / "guest-api.md") if block.language in {"javascript", "python"}
 ]
@@ -109,6 +114,7 @@ NOT_RUN: dict[str, Callable[[str], None]] = {
         block.text: javascript_calls if block.language == "javascript" else python_calls
         for block in GUEST_API
     },
+    **{block.text: is_run_elsewhere for name in ("specgen", "verify-tokens") for block in programs(name)},
     "make demo": targets_exist,
     SERVE: starts_a_service,
     SERVE_GRANTS: starts_a_service,

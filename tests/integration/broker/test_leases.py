@@ -475,6 +475,39 @@ async def test_leases_are_bounded_also_while_they_are_made() -> None:
         assert not leases._by_digest
 
 
+class Waiting:
+    """A minter that mints once it is let go."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def mint(self, order: Order) -> Credential | MintFault:
+        self.asked.set()
+        await self.go.wait()
+        return await StaticMinter(SECRET, Place()).mint(order)
+
+
+async def test_a_lease_that_is_closed_while_it_is_made_never_opens() -> None:
+    """Whoever asked for it had no answer in time and said so; a place is free again."""
+    async with (
+        serve(canned(answer())) as api,
+        Leases(Clocks(time.monotonic, time.time), os.urandom, 1) as leases,
+    ):
+        minter = Waiting()
+        making = asyncio.create_task(
+            leases.register(TERMS, GRANT, minter, lambda: connect(api.origin, HOME, TLS, LIMITS))
+        )
+        await asyncio.wait_for(minter.asked.wait(), 20)
+        assert await leases.close(RUN) is None
+        minter.go.set()
+        assert await asyncio.wait_for(making, 20) is LeaseFault.CLOSED
+        assert await leases.close(RUN) is None
+        again = await leases.register(
+            TERMS, GRANT, StaticMinter(SECRET, Place()), lambda: connect(api.origin, HOME, TLS, LIMITS)
+        )
+        assert isinstance(again, bytes)
+
+
 async def test_many_runs_at_once_lose_nothing_and_share_nothing() -> None:
     async def tell(request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(request.lines[0].split()[1]))

@@ -13,7 +13,6 @@ import pytest
 
 from app.vault import keys, seal, unseal
 from app.vault.unseal import BoxFault
-from broker import jose
 from broker.addresses import AddressFault
 from broker.calls import Clocks
 from broker.lease import Leases, Terms
@@ -23,7 +22,7 @@ from broker.upstream import Limits, Upstream, connect, trust
 from plimsoll.contract.grants import Origin, parse_origin
 from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
 from tests.integration.broker.apis import HOME, Request, answer, canned, serve
-from tests.unit.broker.test_jose import EC, ED, pem
+from tests.unit.broker.test_jose import EC, ED, PUBLISHED, pem
 from tests.unit.broker.verifying import NotVerified, verify
 
 TLS = trust()
@@ -87,7 +86,7 @@ async def calling(vault: Vault, bound: Profile, sealed: bytes) -> AsyncIterator[
 
 @pytest.mark.parametrize(("algorithm", "key"), [("EdDSA", pem(ED)), ("ES256", pem(EC))])
 async def test_an_api_verifies_with_published_keys_alone(vault: Vault, algorithm: str, key: bytes) -> None:
-    published = {one["kid"]: one for one in json.loads(jose.jwks([jose.signer(algorithm, key, "")]))["keys"]}
+    published = {PUBLISHED[algorithm]["kid"]: PUBLISHED[algorithm]}
 
     async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
         token = request.values("authorization")[0].removeprefix(b"Bearer ").decode()

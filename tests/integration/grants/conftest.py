@@ -153,7 +153,7 @@ class Granted:
         )
 
 
-BROKER = {"PLIMSOLL_BROKER_SAME_USER": "1", "PLIMSOLL_BROKER_NETWORKS": "127.0.0.0/8"}
+BROKER = {"PLIMSOLL_BROKER_SAME_USER": "1", "PLIMSOLL_BROKER_ALLOW_PRIVATE": "127.0.0.0/8"}
 
 
 @pytest.fixture(params=("sqlite", "postgres"))

@@ -32,7 +32,7 @@ def test_a_service_of_roots_has_a_broker_of_another_user_and_says_so(folder: Pat
     settings = {
         "PLIMSOLL_BROKER_USER": pwd.getpwuid(65534).pw_name,
         "PLIMSOLL_BROKER_KEY": str(key),
-        "PLIMSOLL_BROKER_NETWORKS": "127.0.0.0/8",
+        "PLIMSOLL_BROKER_ALLOW_PRIVATE": "127.0.0.0/8",
     }
     granted = Granted(Stand(folder, "", settings))
     made = granted.admin("vault", "init")
@@ -55,7 +55,7 @@ def test_a_key_that_others_can_read_makes_no_broker_and_runs_without_grants_go_o
     folder: Path, hr: Api
 ) -> None:
     granted = Granted(
-        Stand(folder, "", {"PLIMSOLL_BROKER_SAME_USER": "1", "PLIMSOLL_BROKER_NETWORKS": "127.0.0.0/8"})
+        Stand(folder, "", {"PLIMSOLL_BROKER_SAME_USER": "1", "PLIMSOLL_BROKER_ALLOW_PRIVATE": "127.0.0.0/8"})
     )
     assert granted.admin("vault", "init").returncode == 0
     granted.profile(hr)

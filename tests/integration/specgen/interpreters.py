@@ -1,6 +1,6 @@
 """Generated clients in the interpreters that guests have: QuickJS behind the wasm wall, and Node and Python as they are.
 
-A `host` of the test's own records what it is called with. What a program finds out comes back as JSON.
+Under them is the `host` of the guests, whose messages are recorded and answered. What a program finds out comes back as JSON.
 """
 
 import json
@@ -11,24 +11,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.architecture.repository import ROOT
 from tests.support.wasm_in_process import InProcess
 
 DEADLINE_S = 60.0
 Inputs = Sequence[tuple[str, dict[str, Any]]]
 """Functions with their arguments."""
 
+_AGENT = ROOT / "providers" / "docker" / "agent"
+_HOST_JS = (_AGENT / "host.js").read_text(encoding="utf-8").strip()
+_HOST_PY = (_AGENT / "host.py").read_text(encoding="utf-8")
 _JAVASCRIPT = """
 const calls = [];
+const ANSWER = { status: 200, headers: {}, body: "[1]", body_encoding: "text" };
 const before = Reflect.ownKeys(globalThis);
-globalThis.host = {};
-for (const verb of ["get", "post", "put", "patch", "delete"]) {
-    host[verb] = async (path, options = {}) => {
-        calls.push({ verb, path, query: { ...options.query }, headers: { ...options.headers }, body: options.body ?? null,
-            options: Object.keys(options).sort() });
-        if (path === "/fails") throw Object.assign(new Error("no"), { code: "denied" });
-        return { status: 200, body: "[1]", json() { return JSON.parse(this.body); } };
-    };
-}
+globalThis.host = @HOST@(async (text) => {
+    const { method, path, query = {}, headers, body = null } = JSON.parse(text);
+    calls.push({ method, path, query, headers, body });
+    return JSON.stringify(path === "/fails" ? { error: { code: "denied", reason: "no" } } : ANSWER);
+});
 @PREAMBLE@
 (async () => {
     const ends = [];
@@ -49,23 +50,16 @@ for (const verb of ["get", "post", "put", "patch", "delete"]) {
 _PYTHON = """
 import builtins, json, sys, types
 calls = []
-class Answer:
-    status, body = 200, "[1]"
-    def json(self):
-        return json.loads(self.body)
-class Denied(Exception):
-    code = "denied"
-def recorder(verb):
-    def call(path, **options):
-        calls.append({"verb": verb, "path": path, "query": options.get("query", {}), "headers": options.get("headers", {}),
-            "body": options.get("body"), "options": sorted(options)})
-        if path == "/fails":
-            raise Denied("no")
-        return Answer()
-    return call
+ANSWER = {"status": 200, "headers": {}, "body": "[1]", "body_encoding": "text"}
+def send(message):
+    said = json.loads(message)
+    calls.append({name: said.get(name, default) for name, default in DEFAULTS.items()})
+    failed = {"error": {"code": "denied", "reason": "no"}}
+    return json.dumps(failed if said["path"] == "/fails" else ANSWER).encode()
+DEFAULTS = {"method": None, "path": None, "query": {}, "headers": None, "body": None}
 host = types.ModuleType("host")
-for verb in ("get", "post", "put", "patch", "delete"):
-    setattr(host, verb, recorder(verb))
+exec(compile(HOST, "host.py", "exec"), vars(host))
+host._send = send
 sys.modules["host"] = host
 space = {"__name__": "__main__"}
 known = set(vars(builtins))
@@ -95,12 +89,12 @@ class Seen:
 
 def javascript(preamble: str, inputs: Inputs) -> str:
     text = json.dumps(json.dumps(inputs, allow_nan=False))
-    before, _, after = _JAVASCRIPT.partition("@PREAMBLE@")
+    before, _, after = _JAVASCRIPT.replace("@HOST@", _HOST_JS).partition("@PREAMBLE@")
     return before + preamble + after.replace("@INPUTS@", text)
 
 
 def in_python(preamble: str, inputs: Inputs) -> Seen:
-    program = f"PREAMBLE = {preamble!a}\nINPUTS = {json.dumps(inputs)!a}\n{_PYTHON}"
+    program = f"PREAMBLE = {preamble!a}\nHOST = {_HOST_PY!a}\nINPUTS = {json.dumps(inputs)!a}\n{_PYTHON}"
     return _run([sys.executable, "-I", "-W", "error", "-"], program)
 
 

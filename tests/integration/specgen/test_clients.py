@@ -34,9 +34,8 @@ def made_of(whole: dict[str, Any]) -> Outputs:
     return write(read(whole).api, "hr")
 
 
-def call(verb: str, path: str, **more: Any) -> dict[str, Any]:
-    options = sorted({"body", "query", "headers"} & more.keys())
-    return {"verb": verb, "path": path, "query": {}, "headers": {}, "body": None, "options": options} | more
+def call(method: str, path: str, **more: Any) -> dict[str, Any]:
+    return {"method": method, "path": path, "query": {}, "headers": {}, "body": None} | more
 
 
 def test_a_call_has_its_path_its_query_and_its_headers(everywhere: Any) -> None:
@@ -58,9 +57,9 @@ def test_a_call_has_its_path_its_query_and_its_headers(everywhere: Any) -> None:
             ("get_employee", {"employee_id": 7, "page": None, "tag": []}),
         ],
     )
-    bare = call("get", "/v1/employees/7")
+    bare = call("GET", "/v1/employees/7")
     more = call(
-        "get", "/v1/employees/7", query={"page": "2", "tag": ["a", "b"]}, headers={"if-none-match": '"x"'}
+        "GET", "/v1/employees/7", query={"page": "2", "tag": ["a", "b"]}, headers={"if-none-match": '"x"'}
     )
     assert [each["calls"] for each in seen.ends] == [[bare], [more], [bare]]
     assert all((each["status"], each["body"], each["json"]) == (200, "[1]", [1]) for each in seen.ends)
@@ -70,8 +69,8 @@ def test_a_call_has_its_path_its_query_and_its_headers(everywhere: Any) -> None:
 def test_a_query_key_may_be_what_objects_have_already(key: str, everywhere: Any) -> None:
     (operation,) = read(whole := one(parameters=[parameter(key)])).api.operations
     seen = everywhere(whole, [(operation.name, {operation.parameters[0].name: "v"}), (operation.name, {})])
-    with_it = call("get", "/v1/employees", query={key: "v"})
-    assert [each["calls"] for each in seen.ends] == [[with_it], [call("get", "/v1/employees")]]
+    with_it = call("GET", "/v1/employees", query={key: "v"})
+    assert [each["calls"] for each in seen.ends] == [[with_it], [call("GET", "/v1/employees")]]
 
 
 def test_a_json_body_is_the_same_bytes_in_every_language(everywhere: Any) -> None:
@@ -106,7 +105,7 @@ def test_a_text_body_is_sent_as_it_is(everywhere: Any) -> None:
         whole, [("post_v1_employees", {"body": "a,b\n"}), ("post_v1_employees", {"body": ["a"]})]
     )
     assert seen.ends[0]["calls"] == [
-        call("post", "/v1/employees", headers={"content-type": "text/csv"}, body="a,b\n")
+        call("POST", "/v1/employees", headers={"content-type": "text/csv"}, body="a,b\n")
     ]
     assert (seen.ends[1]["code"], seen.ends[1]["calls"]) == ("argument", [])
 

@@ -108,7 +108,7 @@ def message(call: dict[str, Any]) -> Call:
         for part in (found if isinstance(found, list) else [found])
     )
     body = None if call["body"] is None else call["body"].encode()
-    return Call(call["verb"].upper(), call["path"], query, tuple(call["headers"].items()), body)
+    return Call(call["method"], call["path"], query, tuple(call["headers"].items()), body)
 
 
 def is_of_the_value(judged: Denied) -> bool:

@@ -1,6 +1,7 @@
 """Profiles as an operator writes them: what is taken, and every fault by profile, field and rule, never with a secret."""
 
 import json
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -8,7 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from app.granting import Reading, listed
 from app.vault.seal import binding_of
 from app.vault.unseal import Secret, Unsealer
-from tests.unit.broker.test_jose import EC, ED, pem
+from plimsoll.contract.profiles import DESCRIPTION_BYTES
+from tests.unit.broker.test_jose import EC, ED, PUBLISHED, pem
 
 KEY = X25519PrivateKey.generate()
 SECRET = "canary-of-a-credential"
@@ -18,6 +20,7 @@ ENVIRON = {
     "ED": pem(ED).decode(),
     "EC": pem(EC).decode(),
     "NO_PEM": SECRET,
+    "SHARED": "s" * 32,
 }
 GOOD = """
 [hr-read]
@@ -46,8 +49,8 @@ audience = "hr"
 """
 
 
-def read(text: str) -> Reading:
-    reading = Reading(ENVIRON, KEY.public_key())
+def read(text: str, folder: Path | None = None) -> Reading:
+    reading = Reading(ENVIRON, KEY.public_key(), folder)
     reading.read(text)
     return reading
 
@@ -63,9 +66,77 @@ def test_a_good_profile_is_sealed_and_only_the_brokers_key_opens_it() -> None:
     assert SECRET.encode() not in grant.sealed
 
 
-def test_a_key_of_its_algorithm_is_sealed() -> None:
-    assert [each.profile.name for each in read(JWT).found] == ["hr-jwt"]
-    assert read(JWT.replace('"ED"', '"EC"').replace("EdDSA", "ES256")).faults == []
+def test_a_key_of_its_algorithm_is_sealed_and_its_public_half_kept() -> None:
+    (first,) = read(JWT).found
+    (second,) = read(JWT.replace('"ED"', '"EC"').replace("EdDSA", "ES256")).found
+    assert json.loads(first.public_key) == PUBLISHED["EdDSA"]
+    assert json.loads(second.public_key) == PUBLISHED["ES256"]
+
+
+def test_nothing_of_a_shared_secret_is_published() -> None:
+    shared = JWT.replace("EdDSA", "HS256").replace('env = "ED"', 'env = "SHARED"\nkey_id = "hr-1"')
+    for text in (GOOD, shared):
+        (grant,) = read(text).found
+        assert grant.public_key == ""
+
+
+FILES = GOOD.replace('"Reads employees."', '{ file = "description.md" }').replace(
+    'python = "import host"', 'python = { file = "more/preamble.py" }'
+)
+
+
+def test_texts_may_stand_in_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "description.md").write_text("Reads\nemployees.", encoding="utf-8")
+    (tmp_path / "more" / "preamble.py").write_text("import host\n", encoding="utf-8")
+    reading = read(FILES, tmp_path)
+    assert reading.faults == []
+    (grant,) = reading.found
+    assert (grant.description, json.loads(grant.preamble)) == (
+        "Reads\nemployees.",
+        {"python": "import host\n"},
+    )
+
+
+def test_each_file_that_cannot_be_taken_is_named_by_profile_field_and_rule(tmp_path: Path) -> None:
+    (tmp_path / "description.md").write_bytes(b"x" * (DESCRIPTION_BYTES + 1))
+    reading = read(FILES, tmp_path)
+    assert reading.found == []
+    assert reading.faults == [
+        f"hr-read: description.file must be at most {DESCRIPTION_BYTES} bytes: 'description.md' has more",
+        "hr-read: preamble.python.file cannot be read: 'more/preamble.py': No such file or directory",
+    ]
+    told = "must be a text where the profiles come from stdin: there is no folder to read from"
+    assert read(FILES).faults == [
+        f"hr-read: {name}.file {told}" for name in ("description", "preamble.python")
+    ]
+
+
+def test_a_file_that_names_the_origins_host_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "description.md").write_text("See https://HR.example.com/docs.", encoding="utf-8")
+    reading = read(GOOD.replace('"Reads employees."', '{ file = "description.md" }'), tmp_path)
+    assert reading.faults == [
+        "hr-read: description, catalog and preamble must not name the origin's host: callers see them"
+    ]
+
+
+@pytest.mark.parametrize("text", ['"""a\\u0000b"""', '{ file = "nul" }'])
+def test_a_text_without_a_place_in_every_database_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "nul").write_bytes(b"a\0b")
+    assert read(GOOD.replace('"Reads employees."', text), tmp_path).faults == [
+        "hr-read: description must hold no NUL"
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", ["7", "{ file = 7 }", "{ path = 'x' }", "{ file = 'x', more = 'y' }", "{}", "['x']"]
+)
+@pytest.mark.parametrize("field", ["description", "preamble.python"])
+def test_what_is_neither_a_text_nor_names_a_file_is_refused(field: str, value: str) -> None:
+    old = 'python = "import host"' if field.startswith("preamble") else 'description = "Reads employees."'
+    new = f"{field.rpartition('.')[2]} = {value}"
+    fault = f'hr-read: {field} must be a text, or a table {{ file = "…" }}'
+    assert read(GOOD.replace(old, new)).faults == [fault]
 
 
 @pytest.mark.parametrize(

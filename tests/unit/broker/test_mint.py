@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from broker import jose
 from broker.credential import Credential, CredentialFault, Place, attach
 from broker.jose import Hs256
 from broker.mint import GRACE_S, Claims, JwtMinter, OneProfile, Order, StaticMinter
+from plimsoll.contract import jwk
 from tests.unit.broker.verifying import verify
 
 ORDER = Order("hr-read", "caller-7", "a" * 32, budget_s=30.5)
@@ -38,7 +38,7 @@ async def test_a_token_says_who_calls_whom_until_when() -> None:
         "scope": "employees:read",
         "iat": 1000,
         "exp": 1060,
-        "jti": jose.encode(b"\x01" * 16),
+        "jti": jwk.encode(b"\x01" * 16),
     }
 
 

@@ -29,6 +29,12 @@ def template(preamble: str) -> str:
     return _ROW.sub("", preamble)
 
 
+TEXTS = {
+    "description": {"file": "description.md"},
+    "catalog": {"file": "catalog.json"},
+    "preamble": {"javascript": {"file": "preamble.js"}, "python": {"file": "preamble.py"}},
+}
+"""What `grant.toml` names of the other files."""
 EMPTY = made_of(one("/a"))
 
 
@@ -45,12 +51,14 @@ def test_the_outputs_agree(whole: dict[str, Any]) -> None:
     assert javascript == python
     assert [row[0] for row in python] == [each["name"] for each in catalog]
     assert profile["allow"] == list(dict.fromkeys(each["route"] for each in catalog))
-    assert set(profile) <= {"origin", "allow"}
+    assert set(profile) <= {"origin", "allow", *TEXTS}
+    assert {name: profile.pop(name) for name in TEXTS} == TEXTS
+    assert tomllib.loads(made.fragment) == {"hr-read": profile}
     entries = [line for line in made.description.splitlines() if line.startswith("- ")]
     assert [line.partition("(")[0] for line in entries] == [f"- `{row[0]}" for row in python]
-    for (name, verb, segments, slash, parameters, body), entry in zip(python, catalog, strict=True):
+    for (name, method, segments, slash, parameters, body), entry in zip(python, catalog, strict=True):
         route = parse_route(entry["route"])
-        assert (verb.upper(), bool(slash), name) == (route.method, route.closing_slash, entry["name"])
+        assert (method, bool(slash), name) == (route.method, route.closing_slash, entry["name"])
         assert tuple("*" if isinstance(each, int) else each for each in segments) == route.segments
         assert tuple(sorted(each[1] for each in parameters if each[2] == "query")) == route.query
         assert [each[0] for each in parameters] == [each["name"] for each in entry["arguments"]]
@@ -86,7 +94,7 @@ def test_a_profile_is_named_as_profiles_are() -> None:
 
 def test_an_open_origin_is_left_to_the_operator() -> None:
     made = made_of(one("/a") | {"servers": [{"url": "/"}]})
-    assert tomllib.loads(made.grant) == {"hr-read": {"allow": ["GET /a"]}}
+    assert tomllib.loads(made.grant) == {"hr-read": {"allow": ["GET /a"], **TEXTS}}
 
 
 def test_the_python_preamble_defines_one_name_and_needs_host_alone() -> None:

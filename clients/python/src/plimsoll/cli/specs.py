@@ -119,7 +119,7 @@ def _write(asked: argparse.Namespace, reading: Reading, outputs: Outputs) -> Non
     if asked.json:
         sys.stdout.write(show.to_json({**_findings(reading), "files": outputs.files()}))
     elif not asked.output:
-        sys.stdout.write(outputs.grant)
+        sys.stdout.write(outputs.fragment)
     sys.stdout.flush()
 
 

@@ -26,6 +26,10 @@ from plimsoll.contract.grants import (
 CALLERS: Final = 256
 TEXT: Final = 512
 LIFETIME_CEILING_S: Final = 86_400
+DESCRIPTION_BYTES: Final = 256 << 10
+CATALOG_BYTES: Final = 1 << 20
+PREAMBLE_BYTES: Final = 128 << 10
+"""Of what callers and models see of one profile; a preamble is half of what a program may have."""
 HEADER: Final = re.compile(r"[a-z0-9-]{1,64}")
 SCHEME: Final = re.compile(r"[A-Za-z0-9-]{0,32}")
 REQUEST_HEADERS: Final = frozenset({"accept", "content-type", "idempotency-key", "if-match", "if-none-match"})
@@ -147,3 +151,14 @@ def _check_health(path: str) -> None:
     route = parse_route(f"GET {path}")
     if route.query or ANY_SEGMENT in route.segments:
         raise GrantFault("health_check must be one path, without a query")
+
+
+def naming(host: str) -> re.Pattern[str]:
+    """Finds where a text that callers see names an origin's host, whatever its case.
+
+    A host of one label is a word like others (`api`, `localhost`): it is named where it looks like a part of a URL.
+    """
+    word = re.escape(host)
+    if "." in host or ":" in host:
+        return re.compile(word, re.IGNORECASE)
+    return re.compile(rf"//{word}(?![a-z0-9.-])|(?<![a-z0-9.-]){word}:[0-9]+", re.IGNORECASE)

@@ -5,27 +5,41 @@ and numbers, written as JSON in ASCII, of closed alphabets only. Prose goes nowh
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
 from plimsoll.contract import bounds
 from plimsoll.contract.grants import CallCode, GrantFault
+from plimsoll.contract.profiles import CATALOG_BYTES, DESCRIPTION_BYTES, PREAMBLE_BYTES, naming
 from plimsoll.specgen.document import SpecFault
 from plimsoll.specgen.model import Api, Operation, Parameter, Place
 
-PREAMBLE_BYTES: Final = 128 << 10
-"""Half of what a program may have."""
-TEXT_BYTES: Final = 1 << 20
+LIMITS: Final = {
+    "grant.toml": 1 << 20,
+    "catalog.json": CATALOG_BYTES,
+    "preamble.js": PREAMBLE_BYTES,
+    "preamble.py": PREAMBLE_BYTES,
+    "description.md": DESCRIPTION_BYTES,
+}
+"""What `plimsoll-admin grants apply` takes."""
+_SHOWN: Final = ("catalog.json", "preamble.js", "preamble.py", "description.md")
+_NAMED: Final = (
+    'description = { file = "description.md" }',
+    'catalog = { file = "catalog.json" }',
+    'preamble.javascript = { file = "preamble.js" }',
+    'preamble.python = { file = "preamble.py" }',
+)
 _MARKER: Final = "@OPERATIONS@\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The files that one document makes, by their names."""
+    """The files that one document makes. `grant` names the others; `fragment` is the same without them, to be shown alone."""
 
     grant: str
+    fragment: str
     catalog: str
     javascript: str
     python: str
@@ -47,20 +61,31 @@ def write(api: Api, profile: str) -> Outputs:
     if not bounds.NAME.fullmatch(profile):
         raise GrantFault(f"profile name {profile[:200]!r} must be 1 to 64 of [a-z0-9-]")
     made = Outputs(
-        grant=grant(api, profile),
+        grant=grant(api, profile, _NAMED),
+        fragment=grant(api, profile),
         catalog=catalog(api),
         javascript=_preamble(api, "client.js.in"),
         python=_preamble(api, "client.py.in"),
         description=description(api),
     )
     for name, text in made.files().items():
-        limit = PREAMBLE_BYTES if name.startswith("preamble") else TEXT_BYTES
-        if len(text.encode()) > limit:
-            raise SpecFault("#/paths", f"{name} would be over {limit} bytes: choose operations with --only")
+        if len(text.encode()) > LIMITS[name]:
+            raise SpecFault(
+                "#/paths", f"{name} would be over {LIMITS[name]} bytes: choose operations with --only"
+            )
+    _check_hidden(api, made.files())
     return made
 
 
-def grant(api: Api, profile: str) -> str:
+def _check_hidden(api: Api, files: dict[str, str]) -> None:
+    """Raises SpecFault for a host that is a word of ours: `grants apply` would refuse what is made."""
+    named = naming(api.origin.host) if api.origin else None
+    for name in _SHOWN:
+        if named and named.search(files[name]):
+            raise SpecFault("#", f"{name} would name the API's host, which callers are not to see")
+
+
+def grant(api: Api, profile: str, more: Sequence[str] = ()) -> str:
     """The fragment of a grant profile: where, and the allow list. Who may use it and with what is the operator's to add."""
     origin = f'origin = "{api.origin}"' if api.origin else '# origin = "https://…": the document names none'
     lines = [
@@ -69,6 +94,7 @@ def grant(api: Api, profile: str) -> str:
         "allow = [",
         *(f'    "{route}",' for route in api.allow),
         "]",
+        *more,
         "# To add: allowed_callers = […], and the table",
         f"# [{profile}.credential]",
     ]
@@ -134,7 +160,7 @@ def _row(each: Operation) -> str:
     ]
     body = [each.body.content_type, each.body.form.value, int(each.body.required)] if each.body else []
     slash = int(each.route.closing_slash)
-    row = [each.name, each.route.method.lower(), list(each.segments), slash, parameters, body]
+    row = [each.name, each.route.method, list(each.segments), slash, parameters, body]
     return json.dumps(row, ensure_ascii=True)[1:-1]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from plimsoll.specgen import operations, servers
+from plimsoll.specgen import hosts, operations, servers
 from plimsoll.specgen.document import Inexpressible, Node, SpecFault, shown
 from plimsoll.specgen.model import Api, Finding, Reading
 from plimsoll.specgen.names import prose
@@ -30,13 +30,15 @@ def read(document: Any, *, server: Server | None = None, only: Sequence[str] = (
     title, version = _title(root)
     found = server or servers.read(root, findings)
     everything = operations.listed(root, findings)
-    made = operations.read(operations.chosen(everything, only), found.base, findings)
+    read_ones = operations.read(operations.chosen(everything, only), found.base, findings)
+    made = hosts.callable_ones(read_ones, found.origin, findings.note)
     operations.wider(everything, made, found.base, findings)
     _note_webhooks(root, findings)
     _note_security(root, findings)
     if not made:
         raise SpecFault("#/paths", _nothing(findings))
-    return Reading(Api(title, version, found.origin, made), tuple(findings))
+    api = hosts.cut(Api(title, version, found.origin, made), findings.note)
+    return Reading(api, tuple(findings))
 
 
 def _title(root: Node) -> tuple[str, str]:
