@@ -9,9 +9,11 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from broker.addresses import AddressFault
@@ -25,6 +27,8 @@ HOOK_S: Final = 3.0
 """The service waits four seconds for a lease, and a credential that comes later is of no use to anybody."""
 OUTPUT_BYTES: Final = 32 << 10
 _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+_BOUND: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("bound.py")))
+"""What a program is started by, so that it does not outlive a broker that is killed."""
 _OK: Final = 200
 
 
@@ -65,8 +69,12 @@ class ExecMinter:
         self._hook, self._audience, self._place = hook, audience, place
 
     async def mint(self, order: Order) -> Credential | MintFault:
+        if not os.access(self._hook.command[0], os.X_OK):
+            return MintFault.HOOK_UNAVAILABLE
         try:
             process = await asyncio.create_subprocess_exec(
+                *_BOUND,
+                str(os.getpid()),
                 *self._hook.command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -5,9 +5,11 @@ Whatever a minter does wrong, nothing runs, nothing reaches the API, and nothing
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 from typing_extensions import override
 
 from broker.hooks import HOOK_S, OUTPUT_BYTES
-from tests.integration.grants.conftest import BROKER, Api, Granted, api
+from tests.integration.grants.conftest import BROKER, Api, Granted, api, broker_pid
 from tests.integration.service.stand import Json, Served, Stand, json_of
 
 CANARY = "canary-5d1e77c0b94a-of-a-minter"
@@ -222,6 +224,28 @@ def test_a_program_beyond_its_deadline_is_ended_with_all_it_started(house: House
         assert time.monotonic() < end
         time.sleep(0.02)
     os.kill(house.served.running.process.pid, 0)
+
+
+def test_a_program_does_not_outlive_a_broker_that_is_killed(house: House) -> None:
+    house.apply("exec", "slow")
+    before = len(house.notes("pids"))
+    end = time.monotonic() + 20
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(house.granted.run, house.served, "effect", profile="minted")
+        while len(house.notes("pids")) == before:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.kill(broker_pid(house.served.running.process.pid), signal.SIGKILL)
+        program, child = map(int, house.notes("pids")[-1].split())
+        while not gone(program):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)  # what it started is on its own
+        answer = asked.result(60)
+    assert (answer.status_code, answer.json()["not_dispatched"]["reason"]) == (503, "environment")
+    while house.served.http.get("/readyz").status_code != 200:  # for those who come after
+        assert time.monotonic() < end + 40
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
