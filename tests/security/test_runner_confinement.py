@@ -80,10 +80,15 @@ async def test_a_runner_has_open_only_what_it_needs(supervisor: ProviderSupervis
         assert links[4].startswith("socket:")
 
 
+def open_beyond_2(pid: int) -> list[str]:
+    return [link for number, link in descriptors(pid).items() if int(number) > 2]
+
+
 async def test_the_fork_server_has_open_only_what_it_needs(supervisor: ProviderSupervisor) -> None:
     (zygote,) = children(supervisor.pid)
-    others = {number: link for number, link in descriptors(zygote).items() if int(number) > 2}
-    image, sock = sorted(others.values())
+    while len(others := open_beyond_2(zygote)) > 2:
+        await asyncio.sleep(0.01)  # it holds a new runner's sockets for the moment of the fork
+    image, sock = sorted(others)
     assert image.startswith("/memfd:wasm-memory-image")
     assert sock.startswith("socket:")
 

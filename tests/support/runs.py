@@ -108,12 +108,19 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and not merely waiting to be collected."""
+    """Whether the process is there, with any of its threads: one that ends later holds open what all of them share."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        states = [Path(f"{task}/stat").read_text().rpartition(")")[2].split()[0] for task in _tasks(pid)]
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+        return alive(pid) if _tasks(pid) else False
+    return any(state not in "ZX" for state in states)
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
 
 
 def family(pid: int) -> list[int]:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -214,28 +213,6 @@ async def test_every_run_has_a_container_of_its_own_that_was_there_before_it(
             seen.add(container.id)
             one.pool.give_back(container)
         assert len(seen) == 50
-
-
-async def test_thirty_runs_leave_no_descriptor_and_no_thread_behind(opened: Open) -> None:
-    async with opened() as one:
-
-        async def settled() -> tuple[int, int]:
-            await until(lambda: one.pool.waiting() == one.pool.alive() == 2)
-            return len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208  # counts, fast
-
-        async def run() -> None:
-            container = await one.pool.take("python")
-            await answer_of(container, Python(code="print(1)"))
-            one.pool.give_back(container)
-
-        for _ in range(3):
-            await run()
-        before = await settled()
-        for _ in range(30):
-            await run()
-        descriptors, threads = await settled()
-        assert threads <= before[1]
-        assert descriptors <= before[0] + 4  # idle connections to the daemon, which come and go
 
 
 async def test_no_more_than_the_slots_exist_at_once(opened: Open, docker: support.Daemon) -> None:

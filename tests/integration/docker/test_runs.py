@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import statistics
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -437,12 +436,6 @@ async def test_a_deadline_during_the_sending_of_files_counts(provided: Provided)
 # --- containers -----------------------------------------------------------------------------------------------------------
 
 
-async def test_every_run_has_a_container_of_its_own_that_was_there_before(provided: Provided) -> None:
-    heard = [await go(provided, Python("print('x')")) for _ in range(6)]
-    assert len({each.accepted.instance for each in heard}) == 6
-    await asyncio.gather(*(go(provided, JavaScript("console.log(1)")) for _ in range(3)))
-
-
 async def test_two_claims_at_once_share_nothing(provided: Provided) -> None:
     code = (
         "import os, time\nopen('/tmp/x', 'x').write('1')\ntime.sleep(.5)\n"
@@ -459,38 +452,3 @@ async def test_a_container_is_gone_after_its_run(provided: Provided) -> None:
     async with asyncio.timeout(60):
         while container in await asyncio.to_thread(provided.containers):
             await asyncio.sleep(0.05)
-
-
-async def refilled(provided: Provided, last: str) -> None:
-    """Wait until the one that served is gone and one of each language waits again, with nothing to do any more."""
-    seen: set[str] = set()
-    async with asyncio.timeout(90):
-        while len(seen) != 2 or last in seen or seen != await asyncio.to_thread(provided.containers):
-            seen = await asyncio.to_thread(provided.containers)
-            await asyncio.sleep(2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "payload"),
-    [
-        ("python", Python("print(6 * 7)")),
-        ("javascript", JavaScript("console.log(6 * 7)")),
-        ("project", Project((), ("echo 42",))),
-    ],
-)
-async def test_a_waiting_container_answers_soon(
-    provided: Provided, kind: str, payload: Payload, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spent, last = list[float](), ""
-    for _ in range(7):
-        await refilled(provided, last)
-        began = time.monotonic()
-        heard = await go(provided, payload)
-        spent.append((time.monotonic() - began) * 1000)
-        last = heard.accepted.instance.partition(":")[2]
-        assert heard.stdout == b"42\n"
-    with capsys.disabled():
-        print(
-            f"\n{provided.runtime:6} {kind:11} reserve to end: p50 {statistics.median(spent):6.1f} best {min(spent):6.1f} ms"
-        )
-    assert min(spent) < 1_000

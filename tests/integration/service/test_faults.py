@@ -38,6 +38,14 @@ def until(look: Callable[[], Json], wanted: Callable[[Json], bool], seconds: flo
     return row
 
 
+def seen(served: Served, run_id: str) -> Json:
+    """The run, or the problem that the database is still away."""
+    answer = served.http.get(f"/v1/runs/{run_id}")
+    assert answer.status_code in {200, 503}, answer.text
+    found: Json = answer.json()
+    return found
+
+
 def await_dead(pids: Sequence[int]) -> None:
     """Until they are gone, with everything they had open."""
     until(lambda: {"alive": [pid for pid in pids if alive(pid)]}, lambda seen: not seen["alive"])
@@ -458,7 +466,7 @@ def test_postgres_away_after_the_start_still_delivers_and_records_later(
         assert (answer.status_code, answer.json()["recorded"]) == (200, False)
         proxy.mend()
         run_id = answer.json()["id"]
-        row = until(lambda: served.get(run_id), lambda row: bool(row["settled"]))
+        row = until(lambda: seen(served, run_id), lambda row: bool(row.get("settled")))
         assert (row["state"], row["result"]["stdout"]) == ("finished", "done")
         replay = served.post(code, keyed("k"))
         assert replay.json() | {"recorded": False} == answer.json()
