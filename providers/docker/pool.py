@@ -36,6 +36,8 @@ EXAMINE_S: Final = 10.0
 CLOSE_S: Final = 2.0
 REFILL_S: Final = 0.1
 """How long after a claim its successor is begun; a stream of claims does not put it off further."""
+ANSWER_S: Final = 0.03
+"""How long after a run's end its container is destroyed: that costs more than the answer, which is to leave first."""
 LOOK_S: Final = 10.0
 """How far apart the looks at waiting containers are."""
 DAEMON_GONE: Final = "daemon_gone"
@@ -154,10 +156,10 @@ class Pool:
         return self._pick(language) or await self._cold(language)
 
     def give_back(self, container: Container) -> None:
-        """Its run is over, or never began: it is destroyed in the background."""
+        """Its run is over, or never began: it is destroyed in the background, a moment later."""
         if container in self._running:
             self._running.remove(container)
-            self._bury(container)
+            self._bury(container, 0.0 if self._closing else ANSWER_S)
 
     def empty(self) -> None:
         """Drop every waiting container, and those that are being made: the wall is not what they were examined for."""
@@ -341,8 +343,8 @@ class Pool:
         self._slow_down()
         self._dropped(DAEMON_GONE)
 
-    def _bury(self, container: Container) -> None:
-        task = asyncio.create_task(self._destroy(container))
+    def _bury(self, container: Container, after_s: float = 0.0) -> None:
+        task = asyncio.create_task(self._destroy(container, after_s))
         self._dying.add(task)
         task.add_done_callback(self._went)
 
@@ -350,7 +352,8 @@ class Pool:
         self._dying.discard(task)
         self._wanted.set()
 
-    async def _destroy(self, container: Container) -> None:
+    async def _destroy(self, container: Container, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         try:
             if not await container.destroy():
                 self._reaper.wanted.set()
