@@ -3,11 +3,15 @@
 The call: `{"method", "path", "query"?, "headers"?, "body"?, "body_encoding"?}`. `query` maps a key to a string or to a list
 of strings, `headers` a name to a string; `body` is text, or base64 if `body_encoding` says so. Nothing in an answer
 repeats a byte of the call.
+
+All runs' messages are read in one process, one after the other. So a message of more parts than a call has is refused before it
+is parsed: the longest message costs little more than to look at each of its bytes once.
 """
 
 import base64
 import binascii
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +19,12 @@ from plimsoll.contract.grants import OUT_BYTES, CallCode
 
 MESSAGE_BYTES: Final = 2 * OUT_BYTES
 """More than any body of the largest size needs as base64."""
+QUERY_VALUES: Final = 64
 _MEMBERS: Final = {"method", "path", "query", "headers", "body", "body_encoding"}
+_PARTS: Final = 512
+"""More than strings, commas and brackets of the largest call that can be allowed."""
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_SIGNS: Final = (b",", b"[", b"{")
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -87,6 +96,8 @@ def _shape(answer: Answered | Failed) -> dict[str, Any]:
 
 
 def _parse(message: bytes) -> dict[str, Any]:
+    if not _is_small(message):
+        raise _Malformed("must have no more parts than a call has")
     try:
         value = json.loads(message.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError):
@@ -97,6 +108,21 @@ def _parse(message: bytes) -> dict[str, Any]:
             "must be one object with method, path, query, headers, body, body_encoding and nothing else"
         )
     return value
+
+
+def _is_small(message: bytes) -> bool:
+    """Whether it has so few parts that parsing costs nothing beside its bytes. What is inside of strings does not count."""
+    parts = end = 0
+    for string in _STRING.finditer(message):
+        parts += 1 + _signs(message, end, string.start())
+        end = string.end()
+        if parts > _PARTS:
+            return False
+    return parts + _signs(message, end, len(message)) <= _PARTS
+
+
+def _signs(message: bytes, start: int, end: int) -> int:
+    return sum(message.count(sign, start, end) for sign in _SIGNS)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
