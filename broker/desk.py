@@ -28,6 +28,8 @@ CALLS: Final = 4_096
 CALLS_OF_ONE: Final = 256
 """Calls at once in this process, and of one run, whether they wait or are on their way."""
 WAITING_BYTES: Final = 64 << 20
+SHARE: Final = 2
+"""One run holds at most half of what is left beside it: so something is always left, for those that hold little."""
 _HOOK_LIMITS: Final = Limits(connect_s=HOOK_S, first_byte_s=HOOK_S, total_s=HOOK_S, back_bytes=OUTPUT_BYTES)
 
 
@@ -39,6 +41,7 @@ class Gate:
         self.calls, self.waiting = calls, waiting
         self._of_one = of_one
         self._by_run: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
 
     @contextmanager
     def hold(self, run_id: str) -> Iterator[Callable[[int], bool] | None]:
@@ -47,9 +50,10 @@ class Gate:
 
         def take(size: int) -> bool:
             nonlocal taken
-            if self.waiting < size:
+            if (self._bytes[run_id] + size) * SHARE > self.waiting:
                 return False
             self.waiting -= size
+            self._bytes[run_id] += size
             taken += size
             return True
 
@@ -63,12 +67,13 @@ class Gate:
         finally:
             self.calls += 1
             self.waiting += taken
+            self._bytes[run_id] -= taken
             self._leave(run_id)
 
     def _leave(self, run_id: str) -> None:
         self._by_run[run_id] -= 1
         if not self._by_run[run_id]:
-            del self._by_run[run_id]
+            del self._by_run[run_id], self._bytes[run_id]
 
 
 @dataclass(frozen=True, slots=True)
