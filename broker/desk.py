@@ -12,11 +12,12 @@ from enum import StrEnum
 from typing import Final
 
 from app.vault.unseal import BoxFault, Unsealer
-from broker.addresses import AddressFault, Rules
+from broker.addresses import AddressFault, Rules, system_resolver
 from broker.calls import Calls, Clocks
 from broker.hooks import HOOK_S, OUTPUT_BYTES
 from broker.lease import Leases, Terms
 from broker.mint import Minter, OneProfile
+from broker.names import Names
 from broker.profiles import Handed, ProfileFault, Sources, grant_of, minter_for
 from broker.settings import Hooks
 from broker.trace import Trace
@@ -95,6 +96,7 @@ class Desk:
         """`leases` are its leases; whoever made them closes them."""
         self.leases, self.gate = leases, Gate()
         self._means = means
+        self._names = Names(system_resolver)
         self._sources = Sources(
             unsealer=means.unsealer,
             hooks=means.hooks,
@@ -137,7 +139,7 @@ class Desk:
         return None if trace is None else told(trace)
 
     async def _connect(self, origin: Origin, limits: Limits) -> Upstream | AddressFault:
-        return await connect(origin, self._means.rules, self._means.tls, limits)
+        return await connect(origin, self._means.rules, self._means.tls, limits, self._names)
 
 
 def told(trace: Trace) -> CallTrace:
