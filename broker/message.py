@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from plimsoll.contract.grants import OUT_BYTES, CallCode
+from plimsoll.contract.grants import ANSWER_BYTES, OUT_BYTES, CallCode
 
 MESSAGE_BYTES: Final = 2 * OUT_BYTES
 """More than any body of the largest size needs as base64."""
@@ -77,22 +77,30 @@ def read_call(message: bytes, out_bytes: int = OUT_BYTES) -> Call | Failed:
 
 def write_answer(answer: Answered | Failed) -> bytes:
     """The answer as it travels to the guest."""
-    return json.dumps(_shape(answer), ensure_ascii=True, separators=(",", ":")).encode()
-
-
-def _shape(answer: Answered | Failed) -> dict[str, Any]:
     if isinstance(answer, Failed):
-        error: dict[str, Any] = {"code": answer.code.value, "reason": answer.reason}
-        return {
-            "error": error
-            if answer.retry_after_s is None
-            else error | {"retry_after_s": answer.retry_after_s}
-        }
+        return _written({"error": _error(answer)})
     try:
-        body, encoding = answer.body.decode(), "utf-8"
+        message = _answered(answer, answer.body.decode(), "utf-8")
     except UnicodeDecodeError:
-        body, encoding = base64.b64encode(answer.body).decode(), "base64"
-    return {"status": answer.status, "headers": dict(answer.headers), "body": body, "body_encoding": encoding}
+        message = b""
+    # Of control characters JSON makes six each, and a text of these is none to anybody.
+    if not message or len(message) > ANSWER_BYTES:
+        message = _answered(answer, base64.b64encode(answer.body).decode(), "base64")
+    return message
+
+
+def _answered(answer: Answered, body: str, encoding: str) -> bytes:
+    shape = {"status": answer.status, "headers": dict(answer.headers), "body": body}
+    return _written(shape | {"body_encoding": encoding})
+
+
+def _error(failed: Failed) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": failed.code.value, "reason": failed.reason}
+    return error if failed.retry_after_s is None else error | {"retry_after_s": failed.retry_after_s}
+
+
+def _written(shape: dict[str, Any]) -> bytes:
+    return json.dumps(shape, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _parse(message: bytes) -> dict[str, Any]:

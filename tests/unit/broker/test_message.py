@@ -9,7 +9,7 @@ import pytest
 
 from broker.message import MESSAGE_BYTES, QUERY_VALUES, Answered, Call, Failed, read_call, write_answer
 from broker.policy import Denied, decide
-from plimsoll.contract.grants import OUT_BYTES, CallCode, parse_route
+from plimsoll.contract.grants import ANSWER_BYTES, BACK_BYTES, OUT_BYTES, CallCode, parse_route
 from plimsoll.contract.profiles import REQUEST_HEADERS
 
 GOOD = [
@@ -174,6 +174,27 @@ def test_an_answer_gives_the_body_byte_for_byte(body: bytes, encoding: str) -> N
         {"etag": '"7"'},
         encoding,
     )
+    text = written["body"]
+    assert (base64.b64decode(text) if encoding == "base64" else text.encode()) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        ("\U0001f600".encode() * (BACK_BYTES // 4), "utf-8"),
+        ("é".encode() * (BACK_BYTES // 2), "utf-8"),
+        (b'\\"' * (BACK_BYTES // 2), "utf-8"),
+        (b"\xff" * BACK_BYTES, "base64"),
+        (b"\0" * BACK_BYTES, "base64"),
+        (b"name\0\0\0\0" * (BACK_BYTES // 8), "base64"),
+    ],
+    ids=["four bytes each", "two bytes each", "escaped", "no text", "nothing but NUL", "padded with NUL"],
+)
+def test_the_largest_body_of_any_bytes_fits_into_an_answer(body: bytes, encoding: str) -> None:
+    message = write_answer(Answered(200, (), body))
+    assert len(message) <= ANSWER_BYTES
+    written = json.loads(message)
+    assert written["body_encoding"] == encoding
     text = written["body"]
     assert (base64.b64decode(text) if encoding == "base64" else text.encode()) == body
 
