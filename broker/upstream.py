@@ -136,6 +136,8 @@ class Upstream:
             return UpstreamFault.TIMEOUT
         except _Fault as broken:
             return broken.fault
+        except ssl.SSLError:  # behind the handshake, the library lets it through
+            return UpstreamFault.TLS
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             # The cause is named by its kind alone: the library's words may repeat headers.
             return _fault_of(error)

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import ipaddress
 import logging
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -429,6 +430,22 @@ async def test_https_is_verified_by_the_name_of_the_origin(authority: Authority)
         async with Upstream(api.origin, home, TLS, LIMITS) as upstream:
             assert await upstream.send(GET) is UpstreamFault.TLS
     assert len(api.requests) == 1
+
+
+async def test_a_record_that_is_not_the_peers_is_a_fault(authority: Authority) -> None:
+    forged = b"\x17\x03\x03\x00\x20" + b"x" * 32
+
+    async def half(_: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhi")
+        await writer.drain()
+        await asyncio.sleep(0.1)  # what was written is with the kernel, and this comes behind it
+        os.write(writer.get_extra_info("socket").fileno(), forged)
+
+    async with (
+        serve(half, tls=authority.serving("127.0.0.1")) as api,
+        speaking_tls(api, authority) as upstream,
+    ):
+        assert await upstream.send(GET) is UpstreamFault.TLS
 
 
 async def test_an_address_as_origin_needs_a_certificate_for_it(authority: Authority) -> None:
