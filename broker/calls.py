@@ -15,6 +15,7 @@ At the run's end calls in flight are cancelled, connections closed, and the cred
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -23,7 +24,7 @@ from broker.circuit import Circuit, Go, Probe, Shed, retry_after_s
 from broker.credential import Credential
 from broker.message import Answered, Call, Failed, read_call, write_answer
 from broker.policy import Allowed, Denied, decide
-from broker.scrub import Net
+from broker.scrub import Net, Search
 from broker.trace import Entry, Trace, Tracer
 from broker.upstream import Sending, Upstream, UpstreamFault
 from plimsoll.contract.grants import CALLS_DEFAULT, OUT_BYTES, CallCode, Route
@@ -32,8 +33,6 @@ ATTEMPTS: Final = 100_000
 IN_FLIGHT: Final = 16
 WAITING_BYTES: Final = 16 << 20
 CLOSE_S: Final = 2.0
-_THREAD_FROM: Final = 64 << 10
-"""Longer answers are searched beside the event loop."""
 _HEALTHY: Final = range(200, 300)
 _ENDED: Final = Failed(CallCode.NO_GRANT, "the run has ended")
 _TOO_LARGE: Final = {UpstreamFault.REQUEST_TOO_LARGE, UpstreamFault.ANSWER_TOO_LARGE}
@@ -84,17 +83,19 @@ class Calls:
         upstream: Upstream,
         clocks: Clocks,
         going: asyncio.Semaphore | None = None,
+        searches: Executor | None = None,
         *,
         trace_key: bytes,
     ) -> None:
         """Nothing is sent yet. `going` bounds the requests of all runs together that are on their way.
 
+        `searches`: where long answers are searched for the credential.
         `trace_key`: random bytes for this run alone.
         """
         self._all_going = going or asyncio.Semaphore(IN_FLIGHT)
         self._grant, self._upstream, self._clocks = grant, upstream, clocks
         self._credential: Credential | None = credential
-        self._net = Net(credential.secrets)
+        self._search = Search(Net(credential.secrets), searches)
         # One text for each route, however many entries of the trace name it.
         self._names = {route: str(route) for route in grant.routes}
         self._budget = Budget(grant.max_calls)
@@ -240,12 +241,9 @@ class Calls:
             return Failed(code, f"there is no answer of the API: {found.value}")
         # 7. Without the credential.
         said = b"\n".join([found.body, *(value.encode("latin-1") for _, value in found.headers)])
-        caught = (
-            await asyncio.to_thread(self._net.catches, said)
-            if len(said) > _THREAD_FROM
-            else self._net.catches(said)
-        )
-        return Failed(CallCode.CREDENTIAL_ECHOED, "the answer held the credential") if caught else found
+        if await self._search.catches(said):
+            return Failed(CallCode.CREDENTIAL_ECHOED, "the answer held the credential")
+        return found
 
     def _tell_circuit(self, now: float, found: Answered | UpstreamFault | None, going: Go) -> None:
         if not isinstance(found, Answered):

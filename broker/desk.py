@@ -12,11 +12,12 @@ from enum import StrEnum
 from typing import Final
 
 from app.vault.unseal import BoxFault, Unsealer
-from broker.addresses import AddressFault, Rules
+from broker.addresses import AddressFault, Rules, system_resolver
 from broker.calls import Calls, Clocks
 from broker.hooks import HOOK_S, OUTPUT_BYTES
 from broker.lease import Leases, Terms
 from broker.mint import Minter, OneProfile
+from broker.names import Names
 from broker.profiles import Handed, ProfileFault, Sources, grant_of, minter_for
 from broker.settings import Hooks
 from broker.trace import Trace
@@ -28,6 +29,8 @@ CALLS: Final = 4_096
 CALLS_OF_ONE: Final = 256
 """Calls at once in this process, and of one run, whether they wait or are on their way."""
 WAITING_BYTES: Final = 64 << 20
+SHARE: Final = 2
+"""One run holds at most half of what is left beside it: so something is always left, for those that hold little."""
 _HOOK_LIMITS: Final = Limits(connect_s=HOOK_S, first_byte_s=HOOK_S, total_s=HOOK_S, back_bytes=OUTPUT_BYTES)
 
 
@@ -39,6 +42,7 @@ class Gate:
         self.calls, self.waiting = calls, waiting
         self._of_one = of_one
         self._by_run: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
 
     @contextmanager
     def hold(self, run_id: str) -> Iterator[Callable[[int], bool] | None]:
@@ -47,9 +51,10 @@ class Gate:
 
         def take(size: int) -> bool:
             nonlocal taken
-            if self.waiting < size:
+            if (self._bytes[run_id] + size) * SHARE > self.waiting:
                 return False
             self.waiting -= size
+            self._bytes[run_id] += size
             taken += size
             return True
 
@@ -63,12 +68,13 @@ class Gate:
         finally:
             self.calls += 1
             self.waiting += taken
+            self._bytes[run_id] -= taken
             self._leave(run_id)
 
     def _leave(self, run_id: str) -> None:
         self._by_run[run_id] -= 1
         if not self._by_run[run_id]:
-            del self._by_run[run_id]
+            del self._by_run[run_id], self._bytes[run_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ class Desk:
         """`leases` are its leases; whoever made them closes them."""
         self.leases, self.gate = leases, Gate()
         self._means = means
+        self._names = Names(system_resolver)
         self._sources = Sources(
             unsealer=means.unsealer,
             hooks=means.hooks,
@@ -132,7 +139,7 @@ class Desk:
         return None if trace is None else told(trace)
 
     async def _connect(self, origin: Origin, limits: Limits) -> Upstream | AddressFault:
-        return await connect(origin, self._means.rules, self._means.tls, limits)
+        return await connect(origin, self._means.rules, self._means.tls, limits, self._names)
 
 
 def told(trace: Trace) -> CallTrace:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,6 +31,8 @@ TRACE_KEY_BYTES: Final = 32
 LEASES: Final = 4_096
 GOING: Final = 256
 """Requests of all runs together that are on their way; each may bring an answer of 4 MiB. Others wait."""
+SEARCHES: Final = 2
+"""Long answers that are searched at once, beside the event loop. They share one interpreter: more are no faster."""
 GRACE_S: Final = 30.0
 """How long a lease outlives its run's budget, should nobody close it."""
 _UNKNOWN: Final = write_answer(Failed(CallCode.NO_GRANT, "this run has no grant"))
@@ -65,9 +68,17 @@ class _Lease:
 class Leases:
     """All leases of this process. An async context manager: at its exit all are closed."""
 
-    def __init__(self, clocks: Clocks, randomness: Callable[[int], bytes], most: int = LEASES) -> None:
-        """`randomness` gives that many random bytes."""
+    def __init__(
+        self,
+        clocks: Clocks,
+        randomness: Callable[[int], bytes],
+        most: int = LEASES,
+        searches: Executor | None = None,
+    ) -> None:
+        """`randomness` gives that many random bytes. Long answers are searched in `searches`, which is shut down at the end."""
         self._clocks, self._randomness, self._most = clocks, randomness, most
+        # Threads of their own: the loop's are kept by name servers for as long as they like.
+        self._searches = searches or ThreadPoolExecutor(SEARCHES, thread_name_prefix="search")
         self._by_run: dict[str, _Lease] = {}
         self._by_digest: dict[bytes, _Lease] = {}
         self._opening: set[str] = set()
@@ -80,6 +91,7 @@ class Leases:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.gather(*(self.close(run_id) for run_id in list(self._by_run)))
+        self._searches.shutdown(wait=False, cancel_futures=True)
 
     async def register(
         self,
@@ -149,7 +161,9 @@ class Leases:
         secret = self._randomness(PASS_BYTES)
         until = self._clocks.monotonic() + terms.budget_s + GRACE_S
         trace_key = self._randomness(TRACE_KEY_BYTES)
-        calls = Calls(grant, credential, upstream, self._clocks, self._going, trace_key=trace_key)
+        calls = Calls(
+            grant, credential, upstream, self._clocks, self._going, self._searches, trace_key=trace_key
+        )
         lease = _Lease(terms, calls, _digest(secret), until)
         self._by_run[terms.run_id] = self._by_digest[lease.digest] = lease
         return secret

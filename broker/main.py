@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from broker.calls import Clocks
 from broker.desk import Desk, Means
 from broker.lease import Leases
 from broker.listener import Server, bind, make_server
+from broker.names import THREADS
 from broker.process import Tie, become, die_with_parent, protect
 from broker.settings import Faulty, Given, from_file, given
 from broker.upstream import trust
@@ -95,6 +97,7 @@ def _means(settings: Given) -> Means:
 
 
 async def _serve(settings: Given, means: Means, sock: socket.socket, tie: Tie | None) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="names"))
     async with Leases(means.clocks, means.randomness) as leases:
         api = Api(Desk(means, leases), settings.control)
         server = make_server(api, settings.peers, (lambda: tie.say(op="ready")) if tie else _nothing)

@@ -3,19 +3,28 @@
 The call: `{"method", "path", "query"?, "headers"?, "body"?, "body_encoding"?}`. `query` maps a key to a string or to a list
 of strings, `headers` a name to a string; `body` is text, or base64 if `body_encoding` says so. Nothing in an answer
 repeats a byte of the call.
+
+All runs' messages are read in one process, one after the other. So a message of more parts than a call has is refused before it
+is parsed: the longest message costs little more than to look at each of its bytes once.
 """
 
 import base64
 import binascii
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from plimsoll.contract.grants import OUT_BYTES, CallCode
+from plimsoll.contract.grants import ANSWER_BYTES, OUT_BYTES, CallCode
 
 MESSAGE_BYTES: Final = 2 * OUT_BYTES
 """More than any body of the largest size needs as base64."""
+QUERY_VALUES: Final = 64
 _MEMBERS: Final = {"method", "path", "query", "headers", "body", "body_encoding"}
+_PARTS: Final = 512
+"""More than strings, commas and brackets of the largest call that can be allowed."""
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_SIGNS: Final = (b",", b"[", b"{")
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -68,25 +77,35 @@ def read_call(message: bytes, out_bytes: int = OUT_BYTES) -> Call | Failed:
 
 def write_answer(answer: Answered | Failed) -> bytes:
     """The answer as it travels to the guest."""
-    return json.dumps(_shape(answer), ensure_ascii=True, separators=(",", ":")).encode()
-
-
-def _shape(answer: Answered | Failed) -> dict[str, Any]:
     if isinstance(answer, Failed):
-        error: dict[str, Any] = {"code": answer.code.value, "reason": answer.reason}
-        return {
-            "error": error
-            if answer.retry_after_s is None
-            else error | {"retry_after_s": answer.retry_after_s}
-        }
+        return _written({"error": _error(answer)})
     try:
-        body, encoding = answer.body.decode(), "utf-8"
+        message = _answered(answer, answer.body.decode(), "utf-8")
     except UnicodeDecodeError:
-        body, encoding = base64.b64encode(answer.body).decode(), "base64"
-    return {"status": answer.status, "headers": dict(answer.headers), "body": body, "body_encoding": encoding}
+        message = b""
+    # Of control characters JSON makes six each, and a text of these is none to anybody.
+    if not message or len(message) > ANSWER_BYTES:
+        message = _answered(answer, base64.b64encode(answer.body).decode(), "base64")
+    return message
+
+
+def _answered(answer: Answered, body: str, encoding: str) -> bytes:
+    shape = {"status": answer.status, "headers": dict(answer.headers), "body": body}
+    return _written(shape | {"body_encoding": encoding})
+
+
+def _error(failed: Failed) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": failed.code.value, "reason": failed.reason}
+    return error if failed.retry_after_s is None else error | {"retry_after_s": failed.retry_after_s}
+
+
+def _written(shape: dict[str, Any]) -> bytes:
+    return json.dumps(shape, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _parse(message: bytes) -> dict[str, Any]:
+    if not _is_small(message):
+        raise _Malformed("must have no more parts than a call has")
     try:
         value = json.loads(message.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError):
@@ -97,6 +116,21 @@ def _parse(message: bytes) -> dict[str, Any]:
             "must be one object with method, path, query, headers, body, body_encoding and nothing else"
         )
     return value
+
+
+def _is_small(message: bytes) -> bool:
+    """Whether it has so few parts that parsing costs nothing beside its bytes. What is inside of strings does not count."""
+    parts = end = 0
+    for string in _STRING.finditer(message):
+        parts += 1 + _signs(message, end, string.start())
+        end = string.end()
+        if parts > _PARTS:
+            return False
+    return parts + _signs(message, end, len(message)) <= _PARTS
+
+
+def _signs(message: bytes, start: int, end: int) -> int:
+    return sum(message.count(sign, start, end) for sign in _SIGNS)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

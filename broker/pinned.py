@@ -19,6 +19,8 @@ from broker.addresses import Address, plain
 
 HEAD_BYTES: Final = 64 << 10
 HEADERS: Final = 256
+INTERIM: Final = 16
+"""Interim heads (1xx) before an answer's own."""
 LENGTH_DIGITS: Final = 15
 _END: Final = re.compile(rb"\r?\n\r?\n")
 _LENGTH: Final = re.compile(rb"^content-length[ \t]*:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
@@ -30,7 +32,7 @@ class PeerMismatch(httpcore2.ConnectError):
 
 
 class BadFraming(httpcore2.RemoteProtocolError):
-    """An answer says its length more than once, or its head is too long."""
+    """An answer says its length more than once, its head is too long, or too many come before it."""
 
 
 class PinnedNetwork(httpcore2.AsyncNetworkBackend):
@@ -84,6 +86,7 @@ class PinnedStream(httpcore2.AsyncNetworkStream):
         """Wrap `stream`."""
         self._stream = stream
         self._head: bytearray | None = None
+        self._interim = 0
         self._left: int | None = None
         """How many bytes of the answer are still to come; None while that is not known."""
 
@@ -102,7 +105,7 @@ class PinnedStream(httpcore2.AsyncNetworkStream):
 
     @override
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._head, self._left = bytearray(), None  # the next bytes to come begin an answer
+        self._head, self._left, self._interim = bytearray(), None, 0  # the next bytes to come begin an answer
         await self._stream.write(buffer, timeout)
 
     @override
@@ -130,6 +133,9 @@ class PinnedStream(httpcore2.AsyncNetworkStream):
             length = _judged(head)
             if _INFORMATIONAL.match(head):
                 self._head = rest
+                self._interim += 1
+                if self._interim > INTERIM:
+                    raise BadFraming("too many interim heads")
             else:
                 self._head, self._left = None, None if length is None else length - len(rest)
         if self._head is not None and len(self._head) > HEAD_BYTES:

@@ -21,12 +21,11 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import quote
 
-from broker.message import Call, Pairs
+from broker.message import QUERY_VALUES, Call, Pairs
 from plimsoll.contract.grants import ANY_SEGMENT, METHODS, SEGMENT, SEGMENTS, Route
 from plimsoll.contract.profiles import REQUEST_HEADERS
 
 HEADER_BYTES: Final = 1024
-QUERY_VALUES: Final = 64
 QUERY_BYTES: Final = 4096
 _NO_BODY: Final = frozenset({"GET", "HEAD"})
 _VISIBLE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -138,10 +137,13 @@ def _same(route: Route, segments: _Segments) -> bool:
 
 def _query(route: Route, query: Pairs) -> str | Denied:
     """The query as it is sent: keys in the route's order, everything but letters, digits and `-._~` encoded."""
+    long = Denied(Rule.QUERY, f"a query must be up to {QUERY_BYTES} bytes")
+    if sum(len(value) for _, value in query) > QUERY_BYTES:
+        return long  # before anything is done for each character
     if len(query) > QUERY_VALUES or any(_CONTROL.search(value) for _, value in query):
         return Denied(Rule.QUERY, f"a query must have up to {QUERY_VALUES} values without control characters")
     ordered = sorted(query, key=lambda pair: route.query.index(pair[0]))
     text = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in ordered)
     if len(text) > QUERY_BYTES:
-        return Denied(Rule.QUERY, f"a query must be up to {QUERY_BYTES} bytes")
+        return long
     return "?" + text if text else ""

@@ -5,13 +5,17 @@ of the three alignments, with line breaks), also where only some characters are 
 otherwise can. A part of the credential is never reacted to: then answers would tell which parts are right.
 """
 
+import asyncio
 import base64
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from typing import Final
 
 SHORTEST: Final = 8
 """Shorter secrets would be found in what has nothing to do with them; they are refused as credentials."""
+_BESIDE_FROM: Final = 64 << 10
+"""Longer texts are searched beside the event loop."""
 _JSON_RUN: Final = re.compile(rb"(?:\\u00[0-9a-fA-F]{2})+")
 _URL_RUN: Final = re.compile(rb"(?:%[0-9a-fA-F]{2})+")
 _JSON_SHORT: Final = ((rb"\/", b"/"), (rb"\"", b'"'), (rb"\\", b"\\"))
@@ -38,6 +42,25 @@ class Net:
             return True
         joined = _without_breaks(view)
         return any(core in joined for core in self._cores)
+
+
+class Search:
+    """One run's net, for texts of any length: long ones go to `beside`, one after the other.
+
+    So an API's many answers that take long to search are not all before one of another run's.
+    """
+
+    def __init__(self, net: Net, beside: Executor | None) -> None:
+        """Without `beside`, the event loop's own threads are taken."""
+        self._net, self._beside = net, beside
+        self._turn = asyncio.Lock()
+
+    async def catches(self, text: bytes) -> bool:
+        """Whether a credential is in `text`."""
+        if len(text) <= _BESIDE_FROM:
+            return self._net.catches(text)
+        async with self._turn:
+            return await asyncio.get_running_loop().run_in_executor(self._beside, self._net.catches, text)
 
 
 def _views(text: bytes) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,7 +78,20 @@ def from_file(path: Path) -> Given:
     settings = given(_toml(path, _OTHERS_WRITE))
     if not settings.listen:
         raise Faulty("listen: is required, as in unix:/run/plimsoll-broker/socket or 127.0.0.1:8747")
-    return settings
+    return replace(settings, rules=_never_itself(settings.rules, settings.listen))
+
+
+def _never_itself(rules: Rules, listen: str) -> Rules:
+    """The rules with the broker's own listener, which is no API."""
+    if listen.startswith("unix:"):
+        return rules
+    host, _, port = listen.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+        ours = (None if address.is_unspecified else address), int(port)
+    except ValueError:
+        raise Faulty("listen: must be unix:/PATH or IP:PORT") from None
+    return replace(rules, listeners=(*rules.listeners, ours))
 
 
 def _text(told: Mapping[str, Any], name: str) -> str:

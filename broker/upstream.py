@@ -27,6 +27,10 @@ RESPONSE_HEADERS: Final = frozenset({"content-type", "etag", "last-modified", "r
 """What an answer may tell a guest. Neither cookies nor locations: an API's address is not for guests."""
 CONNECTIONS: Final = 16
 KEEPALIVE_S: Final = 5.0
+PARTS: Final = 65_536
+"""Chunks of one answer. Smaller ones than 64 bytes, for all of the largest body, are nobody's answer and everybody's time."""
+_PARTS_AT_ONCE: Final = 64
+"""After so many, whatever else is under way has its turn."""
 _USER_AGENT: Final = "plimsoll"
 _FINAL: Final = range(200, 600)
 _BODYLESS: Final = frozenset({204, 304})
@@ -132,6 +136,8 @@ class Upstream:
             return UpstreamFault.TIMEOUT
         except _Fault as broken:
             return broken.fault
+        except ssl.SSLError:  # behind the handshake, the library lets it through
+            return UpstreamFault.TLS
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
             # The cause is named by its kind alone: the library's words may repeat headers.
             return _fault_of(error)
@@ -150,11 +156,14 @@ class Upstream:
         return Answered(response.status, _for_guest(headers), body)
 
     async def _body(self, response: httpcore2.Response) -> bytes:
-        body = bytearray()
+        body, parts = bytearray(), 0
         async for part in response.aiter_stream():
             body += part
-            if len(body) > self._limits.back_bytes:
+            parts += 1
+            if len(body) > self._limits.back_bytes or parts > PARTS:
                 raise _Fault(UpstreamFault.ANSWER_TOO_LARGE)
+            if parts % _PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # those that have come already are given without a wait
         return bytes(body)
 
     def _request(self, sending: Sending) -> httpcore2.Request:

@@ -6,8 +6,8 @@ after, and for clocks that differ.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -15,7 +15,9 @@ from app.store.database import Database
 from app.store.schema import audit, grants, retired_keys
 from app.store.values import AuditRow, StoredGrant, TooMuch
 from plimsoll.contract import codec
-from plimsoll.contract.profiles import LIFETIME_CEILING_S, Profile
+from plimsoll.contract.profiles import LIFETIME_CEILING_S, CredentialTerms, CredentialType, Profile
+
+T = TypeVar("T")
 
 SLACK_MS: Final = 300_000
 PROFILES: Final = 1_000
@@ -26,6 +28,7 @@ SHOWN_CHARACTERS: Final = 32 << 20
 _SHOWN = ("description", "catalog", "preamble")
 _TEXTS = (*_SHOWN, "advice", "public_key")
 _SELECT = sa.select(
+    grants.c.name,
     grants.c.profile,
     grants.c.sealed,
     *(grants.c[name] for name in _TEXTS),
@@ -120,11 +123,8 @@ def _retire(connection: sa.Connection, name: str, now: int) -> None:
 
 def _lifetime_s(profile: str) -> int:
     """How long its tokens live at most; of a row that somebody else spoiled, as long as any may."""
-    try:
-        asked = codec.loads(Profile, profile.encode()).credential.lifetime_s
-    except ValueError:
-        return LIFETIME_CEILING_S
-    return min(asked, LIFETIME_CEILING_S)
+    found = _read(Profile, profile)
+    return LIFETIME_CEILING_S if found is None else min(found.credential.lifetime_s, LIFETIME_CEILING_S)
 
 
 def _check_size(connection: sa.Connection) -> None:
@@ -142,5 +142,21 @@ def _trail(connection: sa.Connection, now: int, event: str, name: str) -> None:
 
 
 def _stored(row: Sequence[Any]) -> StoredGrant:
-    """Of a row that somebody else wrote, the profile may be anything: its rules are for the broker to look at again."""
-    return StoredGrant(codec.loads(Profile, row[0].encode()), bytes(row[1]), *row[2:])
+    """Of a row that somebody else wrote, the profile may be anything: its rules are for the broker to look at again.
+
+    One that cannot be read is of nobody and nowhere, so that it hides no other profile.
+    """
+    name, profile, sealed, *texts = row
+    stored = StoredGrant(_read(Profile, profile) or _unreadable(name), bytes(sealed), *texts)
+    return stored if _read(dict[str, str], stored.preamble) is not None else replace(stored, preamble="{}")
+
+
+def _read(shape: type[T], text: str) -> T | None:
+    try:
+        return codec.loads(shape, text.encode())
+    except ValueError:
+        return None
+
+
+def _unreadable(name: str) -> Profile:
+    return Profile(name, "", (), (), CredentialTerms(CredentialType.STATIC))

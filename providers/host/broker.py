@@ -15,10 +15,8 @@ from urllib.parse import urlsplit
 
 import h11
 
-from plimsoll.contract.grants import BACK_BYTES
+from plimsoll.contract.grants import ANSWER_BYTES
 
-ANSWER_BYTES: Final = 3 * BACK_BYTES + (64 << 10)
-"""The most of an answer that is taken: any text of the largest size in any script, as JSON, or any bytes as base64."""
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 120.0
 """From the question to the answer's last byte; a run's end comes first, or the broker's own deadlines."""

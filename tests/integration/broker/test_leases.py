@@ -5,8 +5,10 @@ import base64
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -330,6 +332,22 @@ async def test_an_answer_that_echoes_the_credential_is_not_delivered(raw: bytes)
         "error": {"code": "credential_echoed", "reason": "the answer held the credential"}
     }
     assert (trace.sent, trace.delivered, failed(trace)) == (1, 0, {CallCode.CREDENTIAL_ECHOED: 1})
+
+
+async def test_a_long_answer_waits_for_no_name_server() -> None:
+    """Questions for names are asked in the loop's own threads, and kept there for as long as nobody answers."""
+    silent = threading.Event()
+    loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+    loop.set_default_executor(threads)
+    raw = answer(b"x" * 1_000_000)
+    async with serve(canned(raw)) as api, running(api) as run:
+        asking = loop.run_in_executor(None, silent.wait)
+        try:
+            async with asyncio.timeout(30):
+                assert (await run.call())["status"] == 200
+        finally:
+            silent.set()
+            await asking
 
 
 async def test_a_part_of_the_credential_is_delivered() -> None:

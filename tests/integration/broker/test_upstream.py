@@ -4,7 +4,9 @@ import asyncio
 import gzip
 import ipaddress
 import logging
+import os
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,7 +16,8 @@ import pytest
 
 from broker.addresses import AddressFault, Rules, Vetted
 from broker.message import Answered
-from broker.upstream import Limits, Sending, Upstream, UpstreamFault, connect, trust
+from broker.pinned import INTERIM
+from broker.upstream import PARTS, Limits, Sending, Upstream, UpstreamFault, connect, trust
 from plimsoll.contract.grants import Origin
 from tests.integration.broker.apis import HOME, Api, Authority, Request, answer, canned, serve
 
@@ -270,6 +273,38 @@ async def test_an_endless_body_ends_at_the_cap() -> None:
         assert await upstream.send(GET) is UpstreamFault.ANSWER_TOO_LARGE
 
 
+async def test_only_so_many_interim_heads_are_read() -> None:
+    head = b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert isinstance(await once(head * INTERIM + answer(b"hi")), Answered)
+    assert await once(head * (INTERIM + 1) + answer(b"hi")) is UpstreamFault.FRAMING
+
+
+async def test_an_answer_of_more_chunks_than_anybody_needs_is_too_large() -> None:
+    raw = b"HTTP/1.1 200 OK\r\n" + TE + b"\r\n" + b"1\r\nx\r\n" * (PARTS + 1) + b"0\r\n\r\n"
+    assert await once(raw) is UpstreamFault.ANSWER_TOO_LARGE
+
+
+async def test_an_answer_of_many_chunks_does_not_keep_other_calls_waiting() -> None:
+    raw = b"HTTP/1.1 200 OK\r\n" + TE + b"\r\n" + b"1\r\nx\r\n" * (PARTS - 1) + b"0\r\n\r\n"
+    longest = 0.0
+
+    async def others() -> None:
+        """What else is under way: the longest it had to wait, in processor time, so that a busy machine counts for nothing."""
+        nonlocal longest
+        while True:
+            begun = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - begun)
+
+    begun = time.thread_time()
+    beside = asyncio.create_task(others())
+    found = await once(raw)
+    beside.cancel()
+    assert isinstance(found, Answered)
+    assert len(found.body) == PARTS - 1
+    assert longest < (time.thread_time() - begun) / 15
+
+
 async def dripping(_: Request, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
     while True:
@@ -286,7 +321,7 @@ async def interim(_: Request, writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         await writer.drain()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)
 
 
 async def test_a_slow_body_ends_at_the_total_deadline() -> None:
@@ -395,6 +430,22 @@ async def test_https_is_verified_by_the_name_of_the_origin(authority: Authority)
         async with Upstream(api.origin, home, TLS, LIMITS) as upstream:
             assert await upstream.send(GET) is UpstreamFault.TLS
     assert len(api.requests) == 1
+
+
+async def test_a_record_that_is_not_the_peers_is_a_fault(authority: Authority) -> None:
+    forged = b"\x17\x03\x03\x00\x20" + b"x" * 32
+
+    async def half(_: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhi")
+        await writer.drain()
+        await asyncio.sleep(0.1)  # what was written is with the kernel, and this comes behind it
+        os.write(writer.get_extra_info("socket").fileno(), forged)
+
+    async with (
+        serve(half, tls=authority.serving("127.0.0.1")) as api,
+        speaking_tls(api, authority) as upstream,
+    ):
+        assert await upstream.send(GET) is UpstreamFault.TLS
 
 
 async def test_an_address_as_origin_needs_a_certificate_for_it(authority: Authority) -> None:

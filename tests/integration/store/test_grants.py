@@ -131,3 +131,25 @@ async def test_what_all_profiles_show_is_bounded(database_url: str, monkeypatch:
         with pytest.raises(TooMuch, match="100 characters"):
             await store.grants.apply([replace(profile("b", ""), preamble=json.dumps({"python": "z" * 40}))])
         assert [each.profile.name for each in await store.grants.all()] == ["a"]
+
+
+@pytest.mark.parametrize("spoiled", ["", "not JSON", "{}", "[]", "null", '{"name": "b", "allow": 7}'])
+async def test_a_profile_that_somebody_spoiled_is_nobodys_and_hides_no_other(
+    database_url: str, spoiled: str
+) -> None:
+    async with open_store(database_url, clock=Clock()) as store:
+        await store.grants.apply([profile("a", ""), profile("b", ""), profile("c", "")])
+        await write(store, "b", profile=spoiled)
+        await write(store, "c", preamble=spoiled)
+        found = {each.profile.name: each for each in await store.grants.all()}
+        assert [found[name].profile.allowed_callers for name in "abc"] == [("reporting",), (), ("reporting",)]
+        assert found["c"].preamble in {"{}", spoiled}
+        assert isinstance(json.loads(found["c"].preamble), dict)
+        assert await store.grants.get("b") == found["b"]
+        assert await store.grants.remove("b")
+
+
+async def write(store: Store, name: str, **columns: str) -> None:
+    """Past the command."""
+    statement = sa.update(grants).where(grants.c.name == name).values(columns)
+    await store.grants._database.write(lambda connection: connection.execute(statement).rowcount)

@@ -2,11 +2,15 @@
 
 import base64
 import json
+import time
+from collections.abc import Callable
 
 import pytest
 
-from broker.message import MESSAGE_BYTES, Answered, Call, Failed, read_call, write_answer
-from plimsoll.contract.grants import OUT_BYTES, CallCode
+from broker.message import MESSAGE_BYTES, QUERY_VALUES, Answered, Call, Failed, read_call, write_answer
+from broker.policy import Denied, decide
+from plimsoll.contract.grants import ANSWER_BYTES, BACK_BYTES, OUT_BYTES, CallCode, parse_route
+from plimsoll.contract.profiles import REQUEST_HEADERS
 
 GOOD = [
     ({"method": "GET", "path": "/x"}, Call("GET", "/x")),
@@ -95,6 +99,71 @@ def test_a_message_over_the_cap_is_not_even_read() -> None:
     assert found.code is CallCode.TOO_LARGE
 
 
+def message_with(member: str) -> bytes:
+    """A call of a route that lists the key `page`, as long as messages may be."""
+    return f'{{"method":"GET","path":"/x",{member}}}'.encode()
+
+
+def filled(start: str, each: str, end: str) -> bytes:
+    most = (MESSAGE_BYTES - 100) // (len(each) + 1)
+    return message_with(start + ",".join([each] * most) + end)
+
+
+COSTLY = {
+    "a query of values": filled('"query":{"page":[', '""', "]}"),
+    "a query of objects": filled('"query":{"page":[', "{}", "]}"),
+    "a query of lists": filled('"query":{"page":[', "[]", "]}"),
+    "a query of numbers": filled('"query":{"page":[', "1e9", "]}"),
+    "a query of keys": message_with(
+        '"query":{' + ",".join(f'"{number:07}":""' for number in range(MESSAGE_BYTES // 13 - 10)) + "}"
+    ),
+    "a query of nothing": filled('"query":{"page":[', "null", "]}"),
+    "quotes in a string that does not end": message_with('"body":"' + '\\"' * (MESSAGE_BYTES // 2 - 100)),
+    "headers": message_with(
+        '"headers":{' + ",".join(f'"{number:07}":""' for number in range(MESSAGE_BYTES // 13 - 10)) + "}"
+    ),
+    "a long value": message_with(f'"query":{{"page":"{"%" * (MESSAGE_BYTES - 100)}"}}'),
+    "a value of control characters": message_with(
+        f'"query":{{"page":"{chr(92)}u0001{"a" * (MESSAGE_BYTES - 100)}"}}'
+    ),
+}
+
+
+def cost(work: Callable[[], object]) -> float:
+    """Seconds of this thread's own processor time, the least of three."""
+
+    def once() -> float:
+        begun = time.thread_time()
+        work()
+        return time.thread_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("message", COSTLY.values(), ids=COSTLY)
+def test_what_no_call_can_have_costs_little_more_than_to_look_at_it(message: bytes) -> None:
+    """Every run's messages are read by one process: a program that sends such ones must not keep the others waiting."""
+
+    def judged() -> Failed | Denied | None:
+        call = read_call(message)
+        found = call if isinstance(call, Failed) else decide([parse_route("GET /x?page")], call)
+        return found if isinstance(found, Failed | Denied) else None
+
+    assert len(message) > MESSAGE_BYTES * 9 // 10
+    assert judged() is not None
+    assert cost(judged) < 6 * cost(lambda: json.loads(COSTLY["a query of values"]))
+
+
+def test_the_most_parts_that_a_call_can_have_are_read() -> None:
+    query = {f"key{number}": [str(number), '",[{'] for number in range(QUERY_VALUES // 2)}
+    headers = dict.fromkeys(REQUEST_HEADERS, '[",{\\')
+    call = {"method": "PUT", "path": "/x", "query": query, "headers": headers, "body_encoding": "utf-8"}
+    body = json.dumps([{"a": [1, 2], "b": "\\"}] * 20_000)
+    found = read_call(json.dumps(call | {"body": body}, indent=8).encode())
+    assert isinstance(found, Call)
+    assert (len(found.query), len(found.headers), found.body) == (QUERY_VALUES, 5, body.encode())
+
+
 @pytest.mark.parametrize(
     ("body", "encoding"), [(b"a", "utf-8"), ("é\0".encode(), "utf-8"), (b"\xff\xfe", "base64")]
 )
@@ -105,6 +174,27 @@ def test_an_answer_gives_the_body_byte_for_byte(body: bytes, encoding: str) -> N
         {"etag": '"7"'},
         encoding,
     )
+    text = written["body"]
+    assert (base64.b64decode(text) if encoding == "base64" else text.encode()) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        ("\U0001f600".encode() * (BACK_BYTES // 4), "utf-8"),
+        ("é".encode() * (BACK_BYTES // 2), "utf-8"),
+        (b'\\"' * (BACK_BYTES // 2), "utf-8"),
+        (b"\xff" * BACK_BYTES, "base64"),
+        (b"\0" * BACK_BYTES, "base64"),
+        (b"name\0\0\0\0" * (BACK_BYTES // 8), "base64"),
+    ],
+    ids=["four bytes each", "two bytes each", "escaped", "no text", "nothing but NUL", "padded with NUL"],
+)
+def test_the_largest_body_of_any_bytes_fits_into_an_answer(body: bytes, encoding: str) -> None:
+    message = write_answer(Answered(200, (), body))
+    assert len(message) <= ANSWER_BYTES
+    written = json.loads(message)
+    assert written["body_encoding"] == encoding
     text = written["body"]
     assert (base64.b64decode(text) if encoding == "base64" else text.encode()) == body
 

@@ -1,14 +1,19 @@
 """The whole credential is found in each promised form and inside anything, and a part of it never is."""
 
+import asyncio
 import base64
 import json
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
-from broker.scrub import SHORTEST, Net
+from broker.scrub import SHORTEST, Net, Search
 
 SECRET = "sk/live+0123\"'%41\\abc=~."
 NET = Net([SECRET.encode()])
@@ -90,3 +95,47 @@ def test_a_credential_too_short_to_look_for_is_refused() -> None:
 
 def test_nothing_is_shown() -> None:
     assert "live" not in repr(NET) + str(NET)
+
+
+class Beside(Executor):
+    """What it was given, done when the test says so."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Callable[[], Any], Future[Any]]] = []
+
+    @override
+    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+        self.given.append((lambda: work(*args, **more), found))
+        return found
+
+    def do(self) -> int:
+        """Everything that is there; how much it was."""
+        given, self.given = self.given, []
+        for work, found in given:
+            found.set_result(work())
+        return len(given)
+
+
+async def test_long_answers_of_one_run_are_searched_in_turn_and_not_before_those_of_others() -> None:
+    beside = Beside()
+    one, two = Search(NET, beside), Search(NET, beside)
+    many = [asyncio.create_task(one.catches(bytes(100_000))) for _ in range(16)]
+    await asyncio.sleep(0.01)
+    single = asyncio.create_task(two.catches(bytes(100_000) + SECRET.encode()))
+    await asyncio.sleep(0.01)
+    assert beside.do() == 2
+    assert await single
+    for _ in range(15):
+        await asyncio.sleep(0.01)
+        assert beside.do() == 1
+    assert await asyncio.gather(*many) == [False] * 16
+
+
+async def test_a_short_answer_waits_for_no_long_one() -> None:
+    beside = Beside()
+    search = Search(NET, beside)
+    long = asyncio.create_task(search.catches(bytes(100_000)))
+    await asyncio.sleep(0)
+    assert await search.catches(SECRET.encode())
+    long.cancel()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.addresses import AddressFault, Vetted, vet
 from broker.hooks import HOOK_S, ExecHook, HttpHook
-from broker.settings import Faulty, Hooks, read_hooks
+from broker.settings import Faulty, Hooks, from_file, read_hooks
 from plimsoll.contract.grants import Origin
 from tests.architecture.repository import ROOT
 from tests.docs.pages import blocks
@@ -181,3 +182,37 @@ def test_a_file_that_is_too_long_is_refused_and_not_cut(tmp_path: Path) -> None:
     path = stored(tmp_path, GOOD + "#" * (1 << 20))
     with pytest.raises(Faulty, match=r"must be at most 1048576 bytes$"):
         read_hooks(path)
+
+
+def by_hand(folder: Path, listen: str) -> Path:
+    (folder / "control").write_text("c" * 64)
+    (folder / "control").chmod(0o600)
+    path = folder / "broker.toml"
+    told = {"key": "/k", "listen": listen, "control_file": str(folder / "control")}
+    lines = [f'{name} = "{value}"' for name, value in told.items()]
+    path.write_text("\n".join([*lines, 'networks = "127.0.0.0/8, ::1/128"', ""]))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port", "is_itself"),
+    [
+        ("127.0.0.1:8747", "127.0.0.1", 8747, True),
+        ("[::1]:8747", "::1", 8747, True),
+        ("0.0.0.0:8747", "127.0.0.1", 8747, True),
+        ("127.0.0.1:8747", "127.0.0.1", 8748, False),
+        ("unix:/run/broker/socket", "127.0.0.1", 8747, False),
+    ],
+)
+async def test_a_broker_that_is_started_by_hand_is_no_api_of_its_own(
+    tmp_path: Path, listen: str, host: str, port: int, *, is_itself: bool
+) -> None:
+    rules = from_file(by_hand(tmp_path, listen)).rules
+    found = await vet(Origin("http", host, port), rules, here=lambda _: True)
+    assert found is AddressFault.OURSELVES if is_itself else isinstance(found, Vetted)
+
+
+def test_a_listener_that_is_no_address_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(Faulty, match="listen"):
+        from_file(by_hand(tmp_path, "somewhere"))

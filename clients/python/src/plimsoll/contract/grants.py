@@ -26,6 +26,8 @@ CALLS_DEFAULT: Final = 256
 CALLS_CEILING: Final = 100_000
 OUT_BYTES: Final = 1 << 20
 BACK_BYTES: Final = 4 << 20
+ANSWER_BYTES: Final = 3 * BACK_BYTES + (64 << 10)
+"""Of an answer's message: any text of the largest size in any script, as JSON, or any bytes as base64."""
 
 _HOST: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
