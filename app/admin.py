@@ -232,7 +232,12 @@ def _vault_init(command: _Command) -> int:
 async def _apply(command: _Command, store: Store) -> None:
     source: str = command.arguments.file
     folder = None if source == "-" else Path(source).parent
-    reading = Reading(command.environ, keys.read_public(command.settings.vault_public), folder)
+    public = command.settings.vault_public
+    if not public.exists():
+        raise _Failed(
+            f"{public} is not there: start the service with a broker, or use `plimsoll-admin vault init`"
+        )
+    reading = Reading(command.environ, keys.read_public(public), folder)
     text = _text(command, FILE_CHARACTERS)
     if len(text) > FILE_CHARACTERS:
         raise _Failed(f"{source!a}: must be at most {FILE_CHARACTERS} characters")

@@ -42,6 +42,7 @@ RUN = {"sh", "console", "python", "javascript"}
 CONTAINERS = "containers"
 SERVE = "make serve"
 SERVE_GRANTS = "PLIMSOLL_BROKER_SAME_USER=1 make serve"
+SERVE_LOOPBACK = f"PLIMSOLL_BROKER_ALLOW_PRIVATE=127.0.0.0/8 {SERVE_GRANTS}"
 SERVE_CONTAINERS = "SANDBOX_PROVIDER=docker@runsc,docker,wasm make serve"
 INSTALL = """apt-get install --no-install-recommends docker.io mmdebstrap
 deploy/install-gvisor.sh --backports --reload
@@ -62,6 +63,13 @@ def targets_exist(text: str) -> None:
 def starts_a_service(text: str) -> None:
     """The fixtures below run it, for whatever else the pages show."""
     assert text in {SERVE, SERVE_GRANTS, SERVE_CONTAINERS}
+
+
+def starts_a_service_beside_an_api(text: str) -> None:
+    """examples/grant.py runs a service with these settings, and an API on loopback."""
+    *settings, make, target = shlex.split(text)
+    assert (make, target) == ("make", "serve")
+    assert read_settings(dict(setting.split("=", 1) for setting in settings)).broker_networks == "127.0.0.0/8"
 
 
 def changes_the_machine(text: str) -> None:
@@ -118,6 +126,7 @@ NOT_RUN: dict[str, Callable[[str], None]] = {
     "make demo": targets_exist,
     SERVE: starts_a_service,
     SERVE_GRANTS: starts_a_service,
+    SERVE_LOOPBACK: starts_a_service_beside_an_api,
     SERVE_CONTAINERS: starts_a_service,
     INSTALL: changes_the_machine,
     "pip install ./clients/python": paths_are_projects,

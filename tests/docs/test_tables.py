@@ -15,6 +15,11 @@ from app.http import connect
 from app.http.limits import SNIPPET_BODY_BYTES
 from app.http.problems import TABLE
 from app.settings import SETTINGS, Setting
+from app.vault.unseal import BoxFault
+from broker.addresses import AddressFault
+from broker.lease import LEASES, LeaseFault
+from broker.mint import MintFault
+from broker.profiles import ProfileFault
 from plimsoll.client import errors
 from plimsoll.contract import bounds, grants, results
 from plimsoll.contract.grants import CallCode
@@ -211,3 +216,13 @@ def test_the_bounds_of_calls_are_on_their_page() -> None:
     assert at_once.startswith(f"{IN_FLIGHT};")
     assert calls == f"{frames.CALLS:,}" == f"{protocol.MOST_CALLS:,}"
     assert together == f"{frames.CALLS_BYTES >> 30} GiB"
+
+
+def test_every_reason_for_no_lease_is_on_its_page() -> None:
+    found = table(page("capability-grants"), "`fault`", "why there is no lease")
+    rows = {row[0]: row[1] for row in found}
+    minters = {code for code, _ in table(page("minters"), "fault", "when")}
+    shown = {word for cell in (*rows, *minters) for word in re.findall(r"`(\w+)`", cell)}
+    faults = (AddressFault, BoxFault, LeaseFault, MintFault, ProfileFault)
+    assert shown == {"away"} | {fault.value for kind in faults for fault in kind}
+    assert f"{LEASES:,}" in rows[f"`{LeaseFault.FULL.value}`"]

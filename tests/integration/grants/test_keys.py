@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 
@@ -15,14 +16,18 @@ SHARED = "a-secret-of-32-bytes-that-is-shared"
 KEYS = {"EdDSA": pem(ED).decode(), "ES256": pem(EC).decode(), "HS256": SHARED}
 
 
-def apply(granted: Granted, algorithm: str) -> None:
+def applying(granted: Granted, algorithm: str) -> subprocess.CompletedProcess[str]:
     name = algorithm.lower()
     text = (
         f'[{name}]\norigin = "https://hr.example.com"\nallow = ["GET /a"]\nallowed_callers = ["reporting"]\n'
         f"[{name}.credential]\n{TERMS.format(algorithm)}"
         + ('key_id = "hr-1"\n' if algorithm == "HS256" else "")
     )
-    done = granted.admin("grants", "apply", "-", stdin=text, KEY=KEYS[algorithm])
+    return granted.admin("grants", "apply", "-", stdin=text, KEY=KEYS[algorithm])
+
+
+def apply(granted: Granted, algorithm: str) -> None:
+    done = applying(granted, algorithm)
     assert done.returncode == 0, done.stderr
 
 
@@ -75,3 +80,12 @@ def test_a_service_without_a_broker_publishes_what_was_applied(on_sqlite: Grante
     on_sqlite.stand.settings.clear()
     with on_sqlite.stand.service() as served:
         await_keys(served, ["EdDSA"])
+
+
+def test_who_applies_before_there_is_a_key_to_seal_with_is_told_how_it_is_made(on_sqlite: Granted) -> None:
+    refused = applying(on_sqlite, "EdDSA")
+    assert refused.returncode == 1
+    assert "vault.public is not there" in refused.stderr
+    assert "plimsoll-admin vault init" in refused.stderr
+    assert on_sqlite.admin("vault", "init").returncode == 0
+    apply(on_sqlite, "EdDSA")
