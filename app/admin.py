@@ -247,6 +247,9 @@ async def _apply(command: _Command, store: Store) -> None:
     await store.grants.apply(reading.found)
     for grant in reading.found:
         command.say(f"{grant.profile.name} is applied, for {', '.join(grant.profile.allowed_callers)}")
+    known = {each.name for each in await store.callers.all()}
+    for name in sorted({name for grant in reading.found for name in grant.profile.allowed_callers} - known):
+        command.say(f"there is no caller {name} yet; whoever is given that name may use these profiles")
 
 
 async def _grants(command: _Command, store: Store) -> None:

@@ -5,6 +5,7 @@ from the environment variable that the file names, and leaves here only inside a
 signs, the public half is kept beside it. Texts that callers see may stand in files beside the file of profiles.
 """
 
+import ipaddress
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -104,6 +105,7 @@ class Reading:
         secret = self._secret(profile, terms)
         faults = [
             *profiles.faults(profile),
+            *_origin_faults(profile.origin),
             *self._read_files(shown),
             *_shown_faults(table, shown, profile.origin),
         ]
@@ -211,6 +213,19 @@ def _built(name: str, table: Mapping[str, Any], terms: Mapping[str, Any]) -> Pro
         credential=CredentialTerms(CredentialType(terms["type"]), **given),
         **plain,
     )
+
+
+def _origin_faults(origin: str) -> Iterator[str]:
+    """What an address says without anybody being asked. Names are the broker's to judge, for each lease."""
+    try:
+        found = parse_origin(origin)
+        address = ipaddress.ip_address(found.host)
+    except (GrantFault, ValueError):
+        return  # is said elsewhere, or a name
+    if address.is_link_local or address.is_multicast or address.is_unspecified:
+        yield "origin must be no link-local, multicast or unspecified address"
+    elif found.scheme == "http" and not address.is_loopback:
+        yield "origin must be https; http is for loopback alone"
 
 
 def _shown_faults(table: Mapping[str, Any], shown: Mapping[str, str], origin: str) -> Iterator[str]:

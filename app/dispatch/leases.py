@@ -30,7 +30,9 @@ NOT_YOURS: Final = Refusal(
     Code.PERMISSION_DENIED, "No grant profile of this name is for this caller.", Reason.PERMISSION
 )
 NO_LEASE: Final = Refusal(
-    Code.UNAVAILABLE, "The broker gave no lease for this grant profile right now.", Reason.ENVIRONMENT
+    Code.UNAVAILABLE,
+    "The broker gave no lease for this grant profile; the service's log says why.",
+    Reason.ENVIRONMENT,
 )
 UNREADABLE: Final = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
 

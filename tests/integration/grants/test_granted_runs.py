@@ -2,7 +2,7 @@
 
 import json
 
-from tests.integration.grants.conftest import CANARY, Api, Granted
+from tests.integration.grants.conftest import CANARY, PROFILE, SECRET_NAME, Api, Granted
 from tests.integration.service.stand import Json, Served, bearer, json_of
 
 
@@ -53,3 +53,15 @@ def test_a_caller_sees_its_own_profiles_and_no_origin(granted: Granted, hr: Api)
         assert shown_to(granted, served, "another") == []
         described = json_of(served.http.get("/v1/describe", headers=bearer(granted.caller("another"))))
         assert described["grants"] == {"served": True, "broker": "same_user"}
+
+
+def test_a_caller_that_is_not_there_yet_is_told_when_a_profile_is_applied(
+    on_sqlite: Granted, hr: Api
+) -> None:
+    with on_sqlite.stand.service():
+        text = PROFILE.format(name="hr-read", origin=hr.origin, max_calls=5)
+        told = "there is no caller reporting yet"
+        assert told in on_sqlite.admin("grants", "apply", "-", stdin=text, **{SECRET_NAME: CANARY}).stderr
+        on_sqlite.caller("reporting")
+        again = on_sqlite.admin("grants", "apply", "-", stdin=text, **{SECRET_NAME: CANARY})
+        assert (again.returncode, told in again.stderr) == (0, False)
