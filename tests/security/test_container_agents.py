@@ -315,6 +315,7 @@ async def test_no_talk_after_the_beginning_is_a_proof_that_nothing_ran(
 ) -> None:
     """Every three words in every order, after a side effect that the host cannot see. `NotStarted` would end this test."""
     monkeypatch.setattr("providers.docker.course.DEATH_S", 0.01)
+    monkeypatch.setattr("providers.docker.pool.ANSWER_S", 0.0)  # thousands of runs share a few slots
     daemon, ends = Saying(), set()
     async with provided(daemon, tmp_path) as provider:
         for words in itertools.product(WORDS, repeat=3):
