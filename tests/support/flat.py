@@ -22,7 +22,8 @@ START_S = 180.0
 def machine(docker: Daemon, folder: Path) -> Iterator[Machine]:
     """The daemon, listened to, before there is any service."""
     with Births(docker) as births:
-        found = Machine(docker, births, folder / "data")
+        before = docker.call("GET", "/containers/json?all=1")
+        found = Machine(docker, births, folder / "data", others=frozenset(each["Id"] for each in before))
         try:
             yield found
         finally:

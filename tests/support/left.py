@@ -54,6 +54,8 @@ class Machine:
     running: Running | None = None
     forgotten: frozenset[str] = frozenset()
     """Containers that the daemon does not know any more: see `forget`."""
+    others: frozenset[str] = frozenset()
+    """Containers that were there before: whoever made them may have left the daemon unable to remove them."""
 
     def counts(self) -> Counts:
         """Everything that may come and go."""
@@ -67,7 +69,8 @@ class Machine:
 
     def listed(self) -> dict[str, dict[str, Any]]:
         """What the daemon has, by id; without those of before its end that it lists as dead and then says it does not know."""
-        found = {each["Id"]: each for each in self.docker.call("GET", "/containers/json?all=1")}
+        told_of = self.docker.call("GET", "/containers/json?all=1")
+        found = {each["Id"]: each for each in told_of if each["Id"] not in self.others}
         ghosts = {each for each, told in found.items() if told["State"] == "dead" and each in self.forgotten}
         return {each: told for each, told in found.items() if each not in ghosts}
 
@@ -75,7 +78,7 @@ class Machine:
         """What belongs to containers that are gone, and names of which there is no container."""
         listed = self.listed()
         names = {name for each in listed.values() for name in each["Names"]}
-        dead = self.births.ids - listed.keys() - self.forgotten
+        dead = self.births.ids - listed.keys() - self.forgotten - self.others
         found = [f"control group {each}" for each in _groups(dead)]
         found += [f"process {each}" for each in _processes(dead)]
         places = [path for path in self._names() if f"/{path.name}" not in names]
@@ -113,7 +116,9 @@ class Machine:
         """Wait until nothing of dead containers is left and `holds`; the counts then."""
         end = time.monotonic() + seconds
         while (left := self.left()) or not holds():
-            assert time.monotonic() < end, left or "it did not come to rest"
+            assert time.monotonic() < end, left or [
+                f"{each['State']} {each['Status']} {each['Names']}" for each in self.listed().values()
+            ]
             time.sleep(0.1)
         return self.counts()
 
