@@ -5,6 +5,7 @@ gone (control groups, processes, a name in the table) has no tolerance.
 """
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -21,6 +22,8 @@ from tests.support.docker import Daemon
 from tests.support.service import Running
 
 Counts = dict[str, float]
+_LATELY_S: Final = 15.0
+"""What a daemon said it had destroyed so shortly before its end may still have been on its way out."""
 _CGROUPS: Final = "/sys/fs/cgroup"
 AGENT: Final = GUEST - 1
 _PAGE_MIB: Final = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
@@ -89,9 +92,12 @@ class Machine:
 
         A container that was made and auto-removes is dropped by the daemon when that is back. If its start was under way,
         containerd has a shim by then, perhaps with the runtime's own processes that wait for its start; if its end was,
-        perhaps an empty shim. No request of the daemon's interface reaches them, and no program of a run is in them.
+        perhaps an empty shim, also after it said that all was destroyed. No request of the daemon's interface reaches them, and
+        no program of a run is in them.
         """
-        self.forgotten |= {each for each, times in self.births.times.items() if "destroy" not in times}
+        lately = time.time() - _LATELY_S
+        times = self.births.times.items()
+        self.forgotten |= {each for each, told in times if told.get("destroy", math.inf) > lately}
 
     def running_unknown(self) -> list[str]:
         """Agents and guests in what the daemon has forgotten; under gVisor the host sees neither."""
