@@ -146,11 +146,21 @@ async def test_a_killed_runner_breaks_its_own_run_only(wasm: InProcess) -> None:
     assert (await wasm.run("console.log(1)")).stdout == b"1\n"
 
 
+async def stopped(pid: int) -> None:
+    """Every thread of it: a signal is only on its way when `kill` returns."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(
+        (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
+        for task in Path(f"/proc/{pid}/task").iterdir()  # noqa: ASYNC240  # a test
+    ):
+        await asyncio.sleep(0.001)
+
+
 async def test_a_stopped_runner_is_dead_by_its_deadline_and_a_tenth(wasm: InProcess) -> None:
     start = time.monotonic()
     harmed, other = await _two_runs(wasm, timeout_ms=400)
     runner = wasm.runner_of(A)
-    os.kill(runner.pid, signal.SIGSTOP)
+    await stopped(runner.pid)
     finish = (await harmed).finish  # type: ignore[attr-defined]
     took = time.monotonic() - start
     assert (finish.exit_code, finish.timed_out) == (124, True)
@@ -164,7 +174,7 @@ async def test_a_stopped_runner_is_dead_by_its_deadline_and_a_tenth(wasm: InProc
 async def test_a_stopped_runner_is_dead_a_tenth_after_its_cancel(wasm: InProcess) -> None:
     harmed, other = await _two_runs(wasm, timeout_ms=20_000)
     runner = wasm.runner_of(A)
-    os.kill(runner.pid, signal.SIGSTOP)
+    await stopped(runner.pid)
     (run_id,) = (name for name, course in wasm.provider._courses.items() if course and course[0] is runner)
     start = time.monotonic()
     wasm.provider.cancel(run_id)
