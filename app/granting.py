@@ -135,9 +135,10 @@ class Reading:
             return Broken("credential.env must name the environment variable that holds the secret")
         if not (value := self.environ.get(name, "")):
             return Broken(f"credential.env: {name[:64]} is not set")
-        if rule := grantsecrets.rule_of(profile.credential, value):
-            return Broken(f"credential.env: {name[:64]} {rule}")
-        return Sealable(value.encode(), grantsecrets.public_key(profile.credential, value))
+        try:
+            return Sealable(value.encode(), grantsecrets.public_key(profile.credential, value))
+        except grantsecrets.SecretRefused as refused:
+            return Broken(f"credential.env: {name[:64]} {refused}")
 
     def _stored(
         self, profile: Profile, secret: Sealable, shown: Mapping[str, str], advice: str

@@ -1,56 +1,55 @@
-"""What a profile's secret must be, and the public half of a key that signs. A secret itself is never in words."""
-
-import re
-from typing import Final
+"""What a profile's secret must be, and the public half of one that is a key. A secret itself is never in words."""
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from plimsoll.contract import jwk
-from plimsoll.contract.profiles import CredentialTerms, CredentialType
+from plimsoll.contract.profiles import (
+    CREDENTIAL,
+    HS256_BYTES,
+    LONGEST,
+    SHORTEST,
+    CredentialTerms,
+    CredentialType,
+)
 
-_STATIC: Final = re.compile(r"[!-~]{8,16384}")
-_HS256_BYTES: Final = 32
 
-
-def rule_of(terms: CredentialTerms, value: str) -> str:
-    """The rule that a secret breaks, as the end of a sentence; empty if it keeps them."""
-    if terms.type is not CredentialType.JWT:
-        return (
-            ""
-            if _STATIC.fullmatch(value)
-            else "must hold 8 to 16384 characters of visible ASCII, without spaces"
-        )
-    if terms.algorithm == "HS256":
-        long = len(value.encode()) >= _HS256_BYTES and bool(terms.key_id)
-        return "" if long else f"must hold at least {_HS256_BYTES} bytes, and credential.key_id must name it"
-    if _private(value) is None:
-        return "must hold a private key as PEM, without a password"
-    return "" if public_key(terms, value) else f"must hold a key for {terms.algorithm[:16]}"
+class SecretRefused(ValueError):
+    """A secret that breaks a rule, which the message names as the end of a sentence."""
 
 
 def public_key(terms: CredentialTerms, value: str) -> str:
-    """What APIs verify with, a JWK as JSON; empty for what signs nothing or is shared, and for a key of another algorithm."""
-    if terms.type is not CredentialType.JWT or terms.algorithm == "HS256":
+    """What APIs verify this secret's tokens with, a JWK as JSON; empty for one that is no key, or a shared one.
+
+    Raises SecretRefused.
+    """
+    if terms.type is not CredentialType.JWT:
+        if not CREDENTIAL.fullmatch(value):
+            raise SecretRefused(
+                f"must hold {SHORTEST} to {LONGEST} characters of visible ASCII, without spaces"
+            )
         return ""
-    key = _private(value)
-    if terms.algorithm == "EdDSA" and isinstance(key, ed25519.Ed25519PrivateKey):
-        required = jwk.ed25519(key.public_key().public_bytes_raw())
-    elif (
-        terms.algorithm == "ES256"
-        and isinstance(key, ec.EllipticCurvePrivateKey)
-        and isinstance(key.curve, ec.SECP256R1)
-    ):
-        point = key.public_key().public_numbers()
-        required = jwk.p256(point.x, point.y)
-    else:
+    if terms.algorithm == "HS256":
+        if len(value.encode()) < HS256_BYTES or not terms.key_id:
+            raise SecretRefused(f"must hold at least {HS256_BYTES} bytes, and credential.key_id must name it")
         return ""
+    required = _public(terms.algorithm, _private(value))
     return jwk.to_json(jwk.published(required, terms.algorithm)).decode()
 
 
-def _private(value: str) -> object | None:
+def _public(algorithm: str, key: object) -> dict[str, str]:
+    if algorithm == "EdDSA" and isinstance(key, ed25519.Ed25519PrivateKey):
+        return jwk.ed25519(key.public_key().public_bytes_raw())
+    if algorithm == "ES256" and isinstance(key, ec.EllipticCurvePrivateKey):
+        curve, point = key.curve, key.public_key().public_numbers()
+        if isinstance(curve, ec.SECP256R1):
+            return jwk.p256(point.x, point.y)
+    raise SecretRefused(f"must hold a key for {algorithm[:16]}")
+
+
+def _private(value: str) -> object:
     try:
         return load_pem_private_key(value.encode(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return None
+        raise SecretRefused("must hold a private key as PEM, without a password") from None

@@ -1,15 +1,9 @@
 """A credential as it is attached to requests, and nothing that could show it by accident."""
 
 import base64
-import re
 from dataclasses import dataclass, field
-from typing import Final
 
-from broker.scrub import SHORTEST
-from plimsoll.contract.profiles import HEADER, SCHEME, TAKEN_HEADERS
-
-LONGEST: Final = 16 << 10
-_TOKEN: Final = re.compile(rf"[!-~]{{{SHORTEST},{LONGEST}}}")
+from plimsoll.contract.profiles import CREDENTIAL, HEADER, LONGEST, SCHEME, SHORTEST, TAKEN_HEADERS
 
 
 class CredentialFault(ValueError):
@@ -48,7 +42,7 @@ def attach(token: bytes, place: Place) -> Credential:
         text = token.decode("ascii")
     except UnicodeDecodeError:
         text = ""
-    if not _TOKEN.fullmatch(text):
+    if not CREDENTIAL.fullmatch(text):
         raise CredentialFault(f"a credential must be {SHORTEST} to {LONGEST} characters of visible ASCII")
     if place.scheme.lower() != "basic":
         return Credential(place.header, f"{place.scheme} {text}".strip(), (token,))

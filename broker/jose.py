@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from plimsoll.contract import jwk
 from plimsoll.contract.jwk import encode
+from plimsoll.contract.profiles import HS256_BYTES
 
-HS256_BYTES: Final = 32
 _P256_BYTES: Final = 32
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Final
 
-SHORTEST: Final = 8
-"""Shorter secrets would be found in what has nothing to do with them; they are refused as credentials."""
+from plimsoll.contract.profiles import SHORTEST
+
 _BESIDE_FROM: Final = 64 << 10
 """Longer texts are searched beside the event loop."""
 _JSON_RUN: Final = re.compile(rb"(?:\\u00[0-9a-fA-F]{2})+")

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from broker.scrub import SHORTEST, Net, Search
+from broker.scrub import Net, Search
+from plimsoll.contract.profiles import SHORTEST
 
 SECRET = "sk/live+0123\"'%41\\abc=~."
 NET = Net([SECRET.encode()])

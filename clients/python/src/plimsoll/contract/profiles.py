@@ -41,6 +41,12 @@ TAKEN_HEADERS: Final = REQUEST_HEADERS | {
 }
 """Where no credential goes: these say something else."""
 ALGORITHMS: Final = ("HS256", "EdDSA", "ES256")
+HS256_BYTES: Final = 32
+SHORTEST: Final = 8
+"""Shorter credentials would be found in answers that have nothing to do with them."""
+LONGEST: Final = 16 << 10
+CREDENTIAL: Final = re.compile(rf"[!-~]{{{SHORTEST},{LONGEST}}}")
+"""What can be one: whoever seals it and whoever attaches it judge alike."""
 
 
 class CredentialType(StrEnum):
