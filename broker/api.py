@@ -22,9 +22,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from broker.desk import Desk
-from broker.message import MESSAGE_BYTES, Failed, write_answer
+from broker.message import Failed, write_answer
 from plimsoll.contract import bounds, codec
-from plimsoll.contract.grants import CallCode
+from plimsoll.contract.grants import MESSAGE_BYTES, CallCode
 from plimsoll.contract.leases import Closed, Registered, Registration
 
 Scope = MutableMapping[str, Any]

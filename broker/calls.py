@@ -27,10 +27,10 @@ from broker.policy import Allowed, Denied, decide
 from broker.scrub import Net, Search
 from broker.trace import Entry, Trace, Tracer
 from broker.upstream import Sending, Upstream, UpstreamFault
-from plimsoll.contract.grants import CALLS_DEFAULT, OUT_BYTES, CallCode, Route
+from plimsoll.contract.grants import CALLS_CEILING, CALLS_DEFAULT, IN_FLIGHT, OUT_BYTES, CallCode, Route
 
-ATTEMPTS: Final = 100_000
-IN_FLIGHT: Final = 16
+ATTEMPTS: Final = CALLS_CEILING
+"""Of a run, denied and shed calls included."""
 WAITING_BYTES: Final = 16 << 20
 CLOSE_S: Final = 2.0
 _HEALTHY: Final = range(200, 300)

@@ -15,10 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from plimsoll.contract.grants import ANSWER_BYTES, OUT_BYTES, CallCode
+from plimsoll.contract.grants import ANSWER_BYTES, MESSAGE_BYTES, OUT_BYTES, CallCode
 
-MESSAGE_BYTES: Final = 2 * OUT_BYTES
-"""More than any body of the largest size needs as base64."""
 QUERY_VALUES: Final = 64
 _MEMBERS: Final = {"method", "path", "query", "headers", "body", "body_encoding"}
 _PARTS: Final = 512

@@ -20,18 +20,17 @@ from typing import Any, Final, Literal
 
 from plimsoll.contract import frames
 from plimsoll.contract.bounds import ARTIFACTS_BYTES, OUTPUT_CAP_BYTES, OUTPUT_FLOOD_FACTOR
-from plimsoll.contract.grants import BACK_BYTES, OUT_BYTES
+from plimsoll.contract.grants import BACK_BYTES, CALLS_CEILING, IN_FLIGHT, MESSAGE_BYTES
 from plimsoll.contract.requests import JavaScript, Kind, Project, Python
 from plimsoll.contract.results import Artifact, Outcome
 
 MAX_FRAME: Final = 1 << 20
 CHUNK: Final = 512 << 10
-MESSAGE_BYTES: Final = 2 * OUT_BYTES
 ANSWER_BYTES: Final = 4 * BACK_BYTES
-CALLS: Final = 100_000
+CALLS: Final = CALLS_CEILING
 CALLS_BYTES: Final = 1 << 30
 """Both for one run; the agent keeps to them too (providers/docker/agent/channel.py)."""
-IN_FLIGHT: Final = 32
+UNANSWERED: Final = 2 * IN_FLIGHT
 """Twice what the agent has: an answer that has arrived there may still be on its way here."""
 EXIT_CODES: Final = range(256)
 
@@ -292,7 +291,7 @@ class Talk:
     def _start_call(self, number: int, size: int) -> None:
         _need(number == self._calls + 1 <= CALLS, "call_number")
         _need(0 < size <= min(MESSAGE_BYTES, self._calls_left), "calls_unbounded")
-        _need(len(self._unanswered) < IN_FLIGHT, "calls_at_once")
+        _need(len(self._unanswered) < UNANSWERED, "calls_at_once")
         self._calls = number
         self._calls_left -= size
         self._unanswered.add(number)

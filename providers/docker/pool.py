@@ -366,7 +366,8 @@ class Pool:
         look_at = loop.time() + LOOK_S
         while True:
             self._fill()
-            until = min(look_at, self._begins_at()) if loop.time() < self._begins_at() else look_at
+            begins_at = self._begins_at()
+            until = min(look_at, begins_at) if loop.time() < begins_at else look_at
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self._wanted.wait()

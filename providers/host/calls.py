@@ -9,13 +9,10 @@ import json
 from types import TracebackType
 from typing import Final, Self
 
-from plimsoll.contract.grants import OUT_BYTES, CallCode
+from plimsoll.contract.grants import IN_FLIGHT, MESSAGE_BYTES, CallCode
 from plimsoll.contract.worker import Lease
 from providers.host.broker import Broker, BrokerFailed
 
-MESSAGE_BYTES: Final = 2 * OUT_BYTES
-"""The most of a message that a broker takes."""
-IN_FLIGHT: Final = 16
 CLOSE_S: Final = 2.0
 _OK: Final = 200
 _FORBIDDEN: Final = 403

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
-from plimsoll.contract.grants import BACK_BYTES, OUT_BYTES
+from plimsoll.contract.grants import BACK_BYTES, MESSAGE_BYTES
 
 HEADER: Final = struct.Struct(">IBQ")
 RUN: Final = struct.Struct(">QIIB")
@@ -27,7 +27,7 @@ PIECE: Final = struct.Struct(">BI")
 
 MOST_TO_HOST: Final = 256 * 1024
 MOST_TO_RUNNER: Final = 1024 * 1024
-MOST_CALL: Final = 2 * OUT_BYTES
+MOST_CALL: Final = MESSAGE_BYTES
 MOST_REPLY: Final = 4 * BACK_BYTES
 MOST_CALLS: Final = 100_000
 """In a run, of any host calls, on both sides."""

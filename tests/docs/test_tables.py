@@ -22,13 +22,12 @@ from broker.mint import MintFault
 from broker.profiles import ProfileFault
 from plimsoll.client import errors
 from plimsoll.contract import bounds, grants, results
-from plimsoll.contract.grants import CallCode
+from plimsoll.contract.grants import IN_FLIGHT, MESSAGE_BYTES, CallCode
 from plimsoll.contract.refusals import Code, Reason
 from plimsoll.contract.rest import OutcomeName
 from plimsoll.contract.tiers import FLOORS, Tier
 from plimsoll.records.digests import RECORD_FIELDS
 from providers.docker import frames
-from providers.host.calls import IN_FLIGHT
 from providers.wasm import protocol
 from tests.architecture.repository import ROOT, named, short
 from tests.docs.pages import page, plain, table
@@ -211,7 +210,7 @@ def test_every_failure_of_a_call_is_on_its_page() -> None:
 def test_the_bounds_of_calls_are_on_their_page() -> None:
     rows = table(page("guest-api"), "what", "how much")
     messages, answers, at_once, calls, together = (how_much for _, how_much in rows)
-    assert messages == f"{frames.MESSAGE_BYTES >> 20} MiB"
+    assert messages == f"{MESSAGE_BYTES >> 20} MiB"
     assert answers == f"{grants.BACK_BYTES >> 20} MiB"
     assert at_once.startswith(f"{IN_FLIGHT};")
     assert calls == f"{frames.CALLS:,}" == f"{protocol.MOST_CALLS:,}"

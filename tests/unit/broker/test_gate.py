@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from broker.desk import CALLS_OF_ONE, WAITING_BYTES, Gate
-from broker.message import MESSAGE_BYTES
+from plimsoll.contract.grants import MESSAGE_BYTES
 
 SMALL = 4 << 10
 RUNS = 100

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.message import MESSAGE_BYTES, QUERY_VALUES, Answered, Call, Failed, read_call, write_answer
+from broker.message import QUERY_VALUES, Answered, Call, Failed, read_call, write_answer
 from broker.policy import Denied, decide
-from plimsoll.contract.grants import ANSWER_BYTES, BACK_BYTES, OUT_BYTES, CallCode, parse_route
+from plimsoll.contract.grants import ANSWER_BYTES, BACK_BYTES, MESSAGE_BYTES, OUT_BYTES, CallCode, parse_route
 from plimsoll.contract.profiles import REQUEST_HEADERS
 
 GOOD = [

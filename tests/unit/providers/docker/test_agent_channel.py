@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll.contract.grants import IN_FLIGHT, MESSAGE_BYTES
 from providers.docker import frames
 from providers.docker.agent import channel, host
 from providers.docker.agent.channel import Channel
@@ -77,10 +78,10 @@ def answer_of(loop: Loop, guest: socket.socket) -> bytes:
 
 
 def test_the_agent_and_the_host_agree_on_every_bound() -> None:
-    assert channel.MESSAGE_BYTES == frames.MESSAGE_BYTES == host.MESSAGE_BYTES
+    assert channel.MESSAGE_BYTES == MESSAGE_BYTES == host.MESSAGE_BYTES
     assert channel.ANSWER_BYTES == frames.ANSWER_BYTES
     assert (channel.CALLS, channel.CALLS_BYTES) == (frames.CALLS, frames.CALLS_BYTES)
-    assert channel.IN_FLIGHT * 2 == frames.IN_FLIGHT
+    assert channel.IN_FLIGHT * 2 == IN_FLIGHT * 2 == frames.UNANSWERED
     assert channel.PATH == host.CHANNEL
 
 

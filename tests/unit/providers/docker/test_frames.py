@@ -6,6 +6,7 @@ import pytest
 
 from plimsoll.contract import frames
 from plimsoll.contract.bounds import ARTIFACTS_BYTES
+from plimsoll.contract.grants import MESSAGE_BYTES
 from plimsoll.contract.requests import File, JavaScript, Project, Python
 from plimsoll.contract.results import Artifact, Outcome
 from providers.docker import frames as module
@@ -13,9 +14,8 @@ from providers.docker.agent import wire
 from providers.docker.frames import (
     ANSWER_BYTES,
     CHUNK,
-    IN_FLIGHT,
     MAX_FRAME,
-    MESSAGE_BYTES,
+    UNANSWERED,
     BadTalk,
     Called,
     Event,
@@ -324,7 +324,7 @@ BAD_CALLS: dict[str, tuple[Runnable, list[Said]]] = {
     "call_size of nothing": (Python("1"), [call(size=3, body=b"")]),
     "call_size of two": (Python("1"), [call(1, 8), call(2, 8)]),
     "call_size at the result": (Python("1"), [call(1, 8), (RESULT, b"")]),
-    "calls_at_once": (Python("1"), [call(n) for n in range(1, IN_FLIGHT + 2)]),
+    "calls_at_once": (Python("1"), [call(n) for n in range(1, UNANSWERED + 2)]),
     "call_of_no_step": (PROJECT, [step(0), step(1), call()]),
     "call_of_no_step after a failure": (PROJECT, [step(0, 1), call()]),
     "after_the_result": (Python("1"), [(RESULT, b""), call()]),
@@ -361,8 +361,8 @@ def test_a_run_can_make_so_many_calls_and_of_so_many_bytes(
 
 def test_answers_make_room_only_when_they_were_taken() -> None:
     made = calling()
-    hear(made, *(call(number) for number in range(1, IN_FLIGHT + 1)))
+    hear(made, *(call(number) for number in range(1, UNANSWERED + 1)))
     taking = made.reply(1, b"answer")
     next(taking)
     with pytest.raises(BadTalk, match="calls_at_once"):
-        hear(made, call(IN_FLIGHT + 1))
+        hear(made, call(UNANSWERED + 1))

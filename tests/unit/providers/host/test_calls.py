@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from plimsoll.contract.grants import IN_FLIGHT, MESSAGE_BYTES
 from plimsoll.contract.worker import Lease
 from providers.host import broker as client
 from providers.host.broker import Broker, Place
-from providers.host.calls import IN_FLIGHT, MESSAGE_BYTES, Calls
+from providers.host.calls import Calls
 from tests.support.brokers import LARGE, FakeBroker, fake_broker
 
 RUN = "1" * 32

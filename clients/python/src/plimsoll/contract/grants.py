@@ -26,6 +26,10 @@ CALLS_DEFAULT: Final = 256
 CALLS_CEILING: Final = 100_000
 OUT_BYTES: Final = 1 << 20
 BACK_BYTES: Final = 4 << 20
+IN_FLIGHT: Final = 16
+"""Calls of one run that are under way at once; others wait."""
+MESSAGE_BYTES: Final = 2 * OUT_BYTES
+"""Of a call's message: more than any body of the largest size needs as base64."""
 ANSWER_BYTES: Final = 3 * BACK_BYTES + (64 << 10)
 """Of an answer's message: any text of the largest size in any script, as JSON, or any bytes as base64."""
 
