@@ -1,7 +1,7 @@
 // What a program calls as `host`, the same on every wall: (send) => host. `send` takes one message as JSON text and gives the answer's
 // text, or a promise of it; undefined where the run has no grant, null for a message that is too long.
 //
-// providers/wasm/guest and providers/docker/agent hold the same bytes, and host.py beside the latter is its twin in Python.
+// The sandbox image holds this file, the wasm guest is built with it, and host.py beside it is its twin in Python.
 (function (send) {
   'use strict';
   const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';

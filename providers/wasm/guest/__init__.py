@@ -1,6 +1,7 @@
 """The guest: QuickJS-NG as WebAssembly, accepted only with the hash that this program was released with (S10).
 
-`quickjs.wasm` is made from `shim.c`, `console.js`, `host.js` and hash-pinned inputs by `build.py`, which also writes `pins.py`.
+`quickjs.wasm` is made from `shim.c`, `console.js`, the agent's `host.js` and hash-pinned inputs by `build.py`, which also
+writes `pins.py`.
 """
 
 from __future__ import annotations

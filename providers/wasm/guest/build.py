@@ -3,9 +3,9 @@
     python providers/wasm/guest/build.py [--check]   rebuild and compare with what is committed
     python providers/wasm/guest/build.py --write     rebuild and replace quickjs.wasm and pins.py
 
-Inputs: shim.c, console.js and host.js beside this file; requirements/guest.lock (QuickJS-NG's sources, the compiler); the
-pre-initialiser from npm, pinned here. Needs pip, npm and about a minute; it changes nothing outside the temporary directory
-and, with --write, this folder.
+Inputs: shim.c and console.js beside this file; host.js of the sandbox image's agent, since guests have one client on every
+wall; requirements/guest.lock (QuickJS-NG's sources, the compiler); the pre-initialiser from npm, pinned here. Needs pip, npm
+and about a minute; it changes nothing outside the temporary directory and, with --write, this folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ GUEST: Final = Path(__file__).resolve().parent
 LOCK: Final = GUEST.parents[2] / "requirements" / "guest.lock"
 WASM: Final = GUEST / "quickjs.wasm"
 PINS: Final = GUEST / "pins.py"
-INPUTS: Final = (GUEST / "shim.c", GUEST / "console.js", GUEST / "host.js", GUEST / "build.py", LOCK)
+SOURCES: Final = (GUEST / "shim.c", GUEST / "console.js", GUEST.parents[1] / "docker" / "agent" / "host.js")
+INPUTS: Final = (*SOURCES, GUEST / "build.py", LOCK)
 """Whenever one of these changes, the guest must be built again; pins.py says with which it was built."""
 
 SDIST: Final = "quickjs-ng"
@@ -161,8 +162,8 @@ def build(work: Path) -> bytes:
     """The guest, built in the empty directory `work`."""
     sources = fetch_python(work).relative_to(work)
     wizer = fetch_wizer(work)
-    for name in ("shim.c", "console.js", "host.js"):
-        shutil.copyfile(GUEST / name, work / name)
+    for source in SOURCES:
+        shutil.copyfile(source, work / source.name)
     units = [sources / unit for unit in UNITS]
     compiler = (sys.executable, "-m", "ziglang", "cc")
     run(work, *compiler, *FLAGS, "-I", sources, "shim.c", *units, "-o", "raw.wasm")
