@@ -221,10 +221,8 @@ class Talk:
         return self._on_result(header)
 
     def _on_ready(self, warm: list[Any]) -> Ready:
-        languages = (
-            Kind.PYTHON.value,
-            Kind.JAVASCRIPT.value,
-        )  # no set: what is looked for may not be hashable
+        # No set: what is looked for may not be hashable.
+        languages = (Kind.PYTHON.value, Kind.JAVASCRIPT.value)
         _need(len(warm) <= len(languages) and all(name in languages for name in warm), "unknown_language")
         self.ready = True
         return Ready(tuple(warm))

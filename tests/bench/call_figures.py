@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.dispatch.supervisor import ProviderSupervisor, spawn
+from app.settings import read_settings
+from plimsoll.client.administer import apply_grants
 from plimsoll.contract.worker import Health, Lease
+from tests.bench import http_figures
 from tests.bench.call_servers import BODY
 from tests.bench.http_figures import Service
 from tests.bench.report import Figure, Report
@@ -25,14 +28,13 @@ from tests.bench.sampling import Series
 from tests.bench.wire import Connection
 from tests.support import docker
 from tests.support.runs import follow, job, new_id, reserved, spec
-from tests.support.service import ADMIN, ROOT, environment, make_caller, started
+from tests.support.service import DAEMON, ROOT, environment
 
 TIMES_ECHO: Final = 2.0
 OVERHEAD_MS: Final = {"runc": 5.0, "runsc": 10.0}
 _NAMES: Final = {"wasm": "wasm", "runc": "runc", "runsc": "gVisor"}
 _WARM: Final = 20
 _PATIENCE_S: Final = 120.0
-_START_S: Final = 180.0
 _PROFILE: Final = """
 [bench]
 origin = "http://127.0.0.1:{port}"
@@ -155,8 +157,8 @@ def _of_wasm(figure: Figure, servers: Servers, folder: Path, effort: Effort) -> 
 
 async def _echoed(servers: Servers, folder: Path, calls: int) -> float:
     """A provider of its own, whose guest's messages go to the echo."""
-    cache = environment(folder).get("XDG_CACHE_HOME", str(Path.home() / ".cache")) + "/plimsoll"
-    process = spawn("wasm", {"cache_dir": cache, "memory_mb": 64, "slots": 1}, module="providers.main")
+    settings = read_settings(environment(folder / "echo", SANDBOX_PROVIDER="wasm"))
+    process = spawn("wasm", settings.provider_frame("wasm"))
     async with ProviderSupervisor(process) as supervisor:
         info = await supervisor.wait_first_evidence(timeout_s=60)
         if info is None or info.health is not Health.SERVING:
@@ -186,8 +188,7 @@ def _of_containers(
     daemon, image = made
     settings = {
         "SANDBOX_PROVIDER": f"docker@{runtime}",
-        "SANDBOX_DOCKER_HOST": f"unix://{daemon.socket}",
-        "SANDBOX_DOCKER_IMAGE": image,
+        **daemon.settings(image),
         "SANDBOX_DOCKER_POOL": "1",
         "SANDBOX_MEMORY_MB": "256",
     }
@@ -210,26 +211,16 @@ def _of_containers(
 @contextmanager
 def served(folder: Path, servers: Servers, **settings: str) -> Iterator[Service]:
     """A service with a broker of its own and a profile for the API."""
-    folder.mkdir(parents=True)
-    environ = environment(
-        folder / "data",
-        SANDBOX_RATE_PER_MIN="0",
+    with http_figures.served(
+        folder,
         SANDBOX_EVIDENCE_INTERVAL_S="3600",  # a look is no part of a call
         PLIMSOLL_BROKER_SAME_USER="1",
         PLIMSOLL_BROKER_ALLOW_PRIVATE="127.0.0.0/8",
         **settings,
-    )
-    token = make_caller(environ, "bench")
-    with started(environ, folder / "log", start_s=_START_S) as running:
-        subprocess.run(
-            [str(ADMIN), "grants", "apply", "-"],
-            input=_PROFILE.format(port=servers.port).encode(),
-            env={**environ, "BENCH_TOKEN": "bench-credential-that-is-nobodys"},
-            check=True,
-            stdout=subprocess.DEVNULL,
-            timeout=60,
-        )
-        yield Service(running, token)
+    ) as service:
+        profiles, secrets = _PROFILE.format(port=servers.port), {"BENCH_TOKEN": "bench-credential-of-nobody"}
+        apply_grants(str(DAEMON), service.running.environ, profiles, secrets)
+        yield service
 
 
 def _called(service: Service, language: str, calls: int) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.bench import http_figures
 from tests.bench.docker_floors import ANSWER, SNIPPETS, Floors, available, unpacked
 from tests.bench.http_figures import Service
 from tests.bench.report import Figure, Report
@@ -22,7 +23,7 @@ from tests.bench.sampling import Series
 from tests.bench.wire import Connection, closed_loop
 from tests.support import docker
 from tests.support.births import Births
-from tests.support.service import ROOT, environment, make_caller, started
+from tests.support.service import ROOT
 
 LLM_PYTHON = ROOT / ".venv-llm-sandbox" / "bin" / "python"
 LLM_SCRIPT = Path(__file__).with_name("llm_sandbox_runs.py")
@@ -34,7 +35,6 @@ HIT_MS: Final = {"runc": 10.0, "runsc": 20.0}
 FLOOD_MS: Final = {"runc": 300.0, "runsc": 500.0}
 TIMES_FASTER: Final = 20.0
 _NAMES: Final = {"runc": "runc", "runsc": "gVisor"}
-_START_S: Final = 180.0
 _PATIENCE_S: Final = 60.0
 _LLM_S: Final = 120.0
 _NOTE: Final = (
@@ -73,6 +73,7 @@ def figures(report: Report, folder: Path, *, quick: bool = False) -> None:
         report.figure(12, "Runs in containers").note(f"not measured: {why}")
         return
     effort = QUICK if quick else FULL
+    folder.mkdir(parents=True, exist_ok=True)
     # A socket's path has little room.
     with tempfile.TemporaryDirectory(prefix="pd-") as place, docker.daemon(Path(place)) as daemon:
         say("building the sandbox image")
@@ -223,21 +224,15 @@ def _connected(service: Service) -> Connection:
 @contextmanager
 def served(bench: Bench, runtime: str, pool: int) -> Iterator[Service]:
     """A service over that runtime whose pool has that many containers for each language."""
-    folder = bench.folder / f"{runtime}-{pool}"
-    folder.mkdir(parents=True)
-    environ = environment(
-        folder / "data",
+    with http_figures.served(
+        bench.folder / f"{runtime}-{pool}",
         SANDBOX_PROVIDER=f"docker@{runtime}",
-        SANDBOX_DOCKER_HOST=f"unix://{bench.daemon.socket}",
-        SANDBOX_DOCKER_IMAGE=bench.floors.image,
+        **bench.daemon.settings(bench.floors.image),
         SANDBOX_DOCKER_POOL=str(pool),
         SANDBOX_MEMORY_MB="256",
-        SANDBOX_RATE_PER_MIN="0",
         SANDBOX_EVIDENCE_INTERVAL_S="3600",  # a look is no part of a run
-    )
-    token = make_caller(environ, "bench")
-    with started(environ, folder / "log", start_s=_START_S) as running:
-        yield Service(running, token)
+    ) as service:
+        yield service
 
 
 def _report(figure: Figure, taken: Mapping[str, Series], runtime: str) -> None:

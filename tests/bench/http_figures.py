@@ -17,6 +17,8 @@ from tests.bench.wire import Connection, closed_loop, get, post
 from tests.support.service import Running, environment, make_caller, started
 
 BODY = json.dumps({"payload": {"kind": "javascript", "code": PROGRAM}}).encode()
+_START_S = 180.0
+"""Walls of containers are tried for some time before they serve."""
 _LOOP = json.dumps({"payload": {"kind": "javascript", "code": "for (;;);"}, "timeout_ms": 400}).encode()
 
 
@@ -43,7 +45,7 @@ def served(folder: Path, *command: str, **settings: str) -> Iterator[Service]:
     """A service with its data in `folder`, without a rate limit."""
     environ = environment(folder / "data", SANDBOX_RATE_PER_MIN="0", **settings)
     token = make_caller(environ, "bench")
-    with started(environ, folder.with_suffix(".log"), *command) as running:
+    with started(environ, folder.with_suffix(".log"), *command, start_s=_START_S) as running:
         yield Service(running, token)
 
 

@@ -157,7 +157,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 @pytest.fixture(scope="module")
 def walled(docker: Daemon, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The same with every wall. Only the daemon and its image are the tests' own."""
-    where = {"SANDBOX_DOCKER_HOST": f"unix://{docker.socket}", "SANDBOX_DOCKER_IMAGE": image}
+    where = docker.settings(image)
     with running_service(tmp_path_factory.mktemp("walled"), SERVE_CONTAINERS, **where) as environment:
         yield environment
 

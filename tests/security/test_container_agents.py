@@ -187,7 +187,7 @@ async def test_an_agent_that_says_anything_at_any_moment(
     before, ran = resident_mb(), 0
     room = asyncio.Semaphore(4)
     loop = asyncio.get_running_loop()
-    host = f"unix://{docker.socket}"
+    host = docker.host
 
     async def one(daemon: Daemon, names: Names, seed: int) -> None:
         nonlocal ran
@@ -227,7 +227,7 @@ async def test_a_guest_is_gone_though_the_daemon_stands_still(
 ) -> None:
     """The end of a container's process is not left to a daemon that may be slow, or to a runtime that it asks first."""
     monkeypatch.setattr("providers.docker.daemon.START_S", 1.0)
-    host = f"unix://{docker.socket}"
+    host = docker.host
     settings = DockerSettings(provider=f"docker@{runtime}", state_dir=str(tmp_path), runtime=runtime)
     with Names(str(tmp_path), host) as names:
         async with Daemon(host) as daemon:

@@ -67,8 +67,7 @@ def wall(
     environ = environment(
         place / "data",
         SANDBOX_PROVIDER=f"docker@{request.param}",
-        SANDBOX_DOCKER_HOST=f"unix://{docker.socket}",
-        SANDBOX_DOCKER_IMAGE=image,
+        **docker.settings(image),
         SANDBOX_MEMORY_MB=str(MEMORY_MB),
         SANDBOX_RATE_PER_MIN="0",
         PLIMSOLL_INSECURE="1",

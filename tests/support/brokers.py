@@ -13,8 +13,11 @@ from typing import Any
 
 import h11
 
+from app.dispatch.link import WorkerLink
 from broker.message import Answered, Failed, read_call, write_answer
-from plimsoll.contract.worker import Lease
+from plimsoll.contract.requests import Payload
+from plimsoll.contract.worker import Job, Lease
+from tests.support.runs import Seen, follow, new_id, reserved, spec
 
 LARGE = 4 << 20
 WORKER = "worker-1"
@@ -145,3 +148,21 @@ async def fake_broker(place: Path) -> AsyncIterator[FakeBroker]:
     finally:
         broker.go_on.set()
         server.close()
+
+
+async def calling(
+    worker: WorkerLink,
+    payload: Payload,
+    broker: FakeBroker | None,
+    *,
+    timeout_ms: int,
+    run_id: str = "",
+    lease: Lease | None = None,
+    seen: Seen | None = None,
+) -> Seen:
+    """One run that may call `broker`, or whatever a `lease` of the test's own is for; with neither it has no grant."""
+    wanted = spec(run_id=run_id or new_id(), kind=payload.kind, timeout_ms=timeout_ms)
+    if broker is not None:
+        lease = broker.lease(wanted.run_id)
+    what = Job(wanted.run_id, payload, timeout_ms, wanted.output_bytes, lease=lease)
+    return await follow(worker, await reserved(worker, wanted), what, seen)

@@ -99,8 +99,17 @@ class Daemon:
         return str(self.place / "docker.sock")
 
     @property
+    def host(self) -> str:
+        """As a client is told of it."""
+        return f"unix://{self.socket}"
+
+    @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "DOCKER_HOST": f"unix://{self.socket}"}
+        return {**os.environ, "DOCKER_HOST": self.host}
+
+    def settings(self, image: str) -> dict[str, str]:
+        """What a service is told to find this daemon and that image."""
+        return {"SANDBOX_DOCKER_HOST": self.host, "SANDBOX_DOCKER_IMAGE": image}
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One request; the answer's JSON. Raises AssertionError with the daemon's words unless it is a success."""

@@ -36,8 +36,7 @@ def serving(found: Machine, folder: Path, runtime: str, image: str) -> Iterator[
     environ = environment(
         folder / "data",
         SANDBOX_PROVIDER=f"docker@{runtime}",
-        SANDBOX_DOCKER_HOST=f"unix://{found.docker.socket}",
-        SANDBOX_DOCKER_IMAGE=image,
+        **found.docker.settings(image),
         SANDBOX_DOCKER_POOL=str(POOL),
         SANDBOX_MEMORY_MB="128",
         SANDBOX_TOTAL_MEMORY_MB="1536",

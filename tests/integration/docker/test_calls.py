@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -11,13 +11,13 @@ import pytest_asyncio
 from app.dispatch.link import WorkerLink
 from app.dispatch.supervisor import ProviderSupervisor, spawn
 from plimsoll.contract.requests import File, JavaScript, Payload, Project, Python
-from plimsoll.contract.worker import Health, Job
+from plimsoll.contract.worker import Health
 from tests.integration.docker.conftest import RUNTIMES
 from tests.support import guest_calls
-from tests.support.brokers import FakeBroker, fake_broker
+from tests.support.brokers import FakeBroker, calling, fake_broker
 from tests.support.docker import Daemon
 from tests.support.guest_calls import Case
-from tests.support.runs import Seen, follow, new_id, reserved, spec
+from tests.support.runs import Seen, new_id
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -44,7 +44,7 @@ async def provided(
     runtime = str(request.param)
     settings = {
         "state_dir": str(tmp_path_factory.mktemp("state") / runtime),
-        "docker_host": f"unix://{docker.socket}",
+        "docker_host": docker.host,
         "docker_image": image,
         "slots": 4,
         "docker_pool": 1,
@@ -70,18 +70,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[FakeBroker]:
 
 
 async def run(
-    worker: WorkerLink,
-    payload: Payload,
-    broker: FakeBroker | None,
-    *,
-    timeout_ms: int = 60_000,
-    run_id: str = "",
+    worker: WorkerLink, payload: Payload, broker: FakeBroker | None, *, timeout_ms: int = 60_000, **how: Any
 ) -> Seen:
-    wanted = replace(spec(run_id=run_id or new_id(), timeout_ms=timeout_ms), kind=payload.kind)
-    what = Job(wanted.run_id, payload, timeout_ms, wanted.output_bytes)
-    if broker is not None:
-        what = replace(what, lease=broker.lease(wanted.run_id))
-    return await follow(worker, await reserved(worker, wanted), what)
+    return await calling(worker, payload, broker, timeout_ms=timeout_ms, **how)
 
 
 @pytest.mark.parametrize("language", PER_LANGUAGE)

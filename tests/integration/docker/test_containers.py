@@ -53,9 +53,7 @@ async def examine(_: Container) -> None:
 async def owner(
     found: support.Daemon, image: str, runtime: str, state: Path, slots: int = 12, pool: int = 1
 ) -> AsyncIterator[Owner]:
-    settings = DockerSettings(
-        "docker", str(state), host=f"unix://{found.socket}", runtime=runtime, slots=slots, pool=pool
-    )
+    settings = DockerSettings("docker", str(state), host=found.host, runtime=runtime, slots=slots, pool=pool)
     dropped: list[str] = []
     with Names(str(state), settings.host) as names:
         async with (
@@ -291,7 +289,7 @@ async def test_what_a_killed_service_left_in_its_table_is_cleared_by_the_next(
 async def test_the_reaper_removes_what_is_in_its_table_and_nothing_else(
     docker: support.Daemon, image: str, runtime: str, state: Path, opened: Open
 ) -> None:
-    settings = DockerSettings("docker", str(state), host=f"unix://{docker.socket}", runtime=runtime)
+    settings = DockerSettings("docker", str(state), host=docker.host, runtime=runtime)
     body = support.body(image, runtime, ["python"], AutoRemove=False) | {
         "Labels": {"plimsoll.sandbox": "docker"}
     }

@@ -37,8 +37,7 @@ def served(
     environ = environment(
         tmp_path / "data",
         SANDBOX_PROVIDER=f"docker@{runtime}",
-        SANDBOX_DOCKER_HOST=f"unix://{docker.socket}",
-        SANDBOX_DOCKER_IMAGE=image,
+        **docker.settings(image),
         SANDBOX_RATE_PER_MIN="0",
     )
     monkeypatch.setenv("PLIMSOLL_TOKEN", make_caller(environ, "caller"))

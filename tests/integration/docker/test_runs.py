@@ -111,7 +111,7 @@ async def provided(
     runtime = str(request.param)
     settings = {
         "state_dir": str(tmp_path_factory.mktemp("state") / runtime),
-        "docker_host": f"unix://{docker.socket}",
+        "docker_host": docker.host,
         "docker_image": image,
         "memory_mb": 256,
         "slots": SLOTS,

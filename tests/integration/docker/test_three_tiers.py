@@ -37,7 +37,7 @@ def service(folder: Path, docker: Daemon, providers: str, **settings: str) -> It
     environ = settings_for(
         folder / "data",
         SANDBOX_PROVIDER=providers,
-        SANDBOX_DOCKER_HOST=f"unix://{docker.socket}",
+        SANDBOX_DOCKER_HOST=docker.host,
         SANDBOX_MEMORY_MB="256",
         SANDBOX_EVIDENCE_INTERVAL_S="5",
         PLIMSOLL_INSECURE="1",
@@ -214,8 +214,7 @@ def test_a_killed_provider_is_waited_for_and_nothing_moves_to_a_weaker_wall(
 def test_a_private_service_takes_several_providers_and_leaves_no_container(
     docker: Daemon, image: str
 ) -> None:
-    settings = {"SANDBOX_DOCKER_HOST": f"unix://{docker.socket}", "SANDBOX_DOCKER_IMAGE": image}
-    with plimsoll.local("docker@runsc,wasm", settings=settings) as sandbox:
+    with plimsoll.local("docker@runsc,wasm", settings=docker.settings(image)) as sandbox:
         run = sandbox.run_python("print('ran')", floor="kernel")
         assert (run.provider, run.text) == ("docker@runsc", "ran\n")
         assert [each.provider for each in sandbox.describe().providers] == ["docker@runsc", "wasm"]

@@ -13,6 +13,7 @@ import pytest
 from tests.integration.grants.conftest import Api, Granted, broker_pid
 from tests.integration.service.stand import Served, json_of
 from tests.support.broker_client import Client, request
+from tests.support.runs import alive
 
 ASK = json.dumps({"method": "GET", "path": "/v1/employees"}).encode()
 
@@ -142,7 +143,5 @@ def test_the_end_of_the_service_is_the_end_of_its_broker(on_sqlite: Granted) -> 
         broker = broker_pid(served.running.process.pid)
         os.kill(served.running.process.pid, signal.SIGKILL)
         end = time.monotonic() + 30
-        while Path(f"/proc/{broker}/stat").exists():
-            if Path(f"/proc/{broker}/stat").read_text().rpartition(") ")[2].startswith("Z"):
-                break
+        while alive(broker):
             pause(end)

@@ -19,6 +19,7 @@ from typing_extensions import override
 from broker.hooks import HOOK_S, OUTPUT_BYTES
 from tests.integration.grants.conftest import BROKER, Api, Granted, api, broker_pid
 from tests.integration.service.stand import Json, Served, Stand, json_of
+from tests.support.runs import alive
 
 CANARY = "canary-5d1e77c0b94a-of-a-minter"
 SLOW_S = 1.5
@@ -206,13 +207,6 @@ def test_a_program_is_started_once_for_a_run_and_its_credential_reaches_the_api(
     assert another != credential
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def test_a_program_beyond_its_deadline_is_ended_with_all_it_started(house: House) -> None:
     begun = time.monotonic()
     assert house.refused("exec", "slow") == "hook_timeout"
@@ -220,7 +214,7 @@ def test_a_program_beyond_its_deadline_is_ended_with_all_it_started(house: House
     pids = [int(pid) for line in house.notes("pids") for pid in line.split()]
     assert len(pids) == 2
     end = time.monotonic() + 20
-    while not all(map(gone, pids)):
+    while any(map(alive, pids)):
         assert time.monotonic() < end
         time.sleep(0.02)
     os.kill(house.served.running.process.pid, 0)
@@ -237,7 +231,7 @@ def test_a_program_does_not_outlive_a_broker_that_is_killed(house: House) -> Non
             time.sleep(0.01)
         os.kill(broker_pid(house.served.running.process.pid), signal.SIGKILL)
         program, child = map(int, house.notes("pids")[-1].split())
-        while not gone(program):
+        while alive(program):
             assert time.monotonic() < end
             time.sleep(0.01)
         os.kill(child, signal.SIGKILL)  # what it started is on its own

@@ -12,11 +12,11 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.integration.grants.conftest import BROKER, CANARY, Answer, Api, Granted, api
-from tests.integration.service.stand import Served, Stand, http, json_of
+from tests.integration.service.stand import Served, Stand, bearer, http
+from tests.support import mix
 from tests.support.service import started
 from tests.unit.broker.test_policy import (
     HOSTILE_HEADERS,
@@ -60,8 +60,8 @@ class Wall:
         return self.post(body)
 
     def post(self, body: dict[str, Any]) -> dict[str, Any]:
-        head = {"authorization": f"Bearer {self.granted.caller('reporting')}"}
-        return json_of(self.served.http.post("/v1/runs", json=body, headers=head))
+        """Asked for again as long as there is no room: a refusal proves that nothing ran."""
+        return mix.ask(self.served.http, body, bearer(self.granted.caller("reporting")))
 
     def calls(self, answer: dict[str, Any]) -> dict[str, Any]:
         """What the run's trace says."""
@@ -80,8 +80,7 @@ def _settings(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
         return settings
     daemon, image = request.getfixturevalue("docker"), request.getfixturevalue("image")
     return settings | {
-        "SANDBOX_DOCKER_HOST": f"unix://{daemon.socket}",
-        "SANDBOX_DOCKER_IMAGE": image,
+        **daemon.settings(image),
         "SANDBOX_MEMORY_MB": "256",
         "SANDBOX_DOCKER_POOL": "1",
     }
@@ -99,7 +98,7 @@ def walls(
             folder: Path = tmp_path_factory.mktemp("wall")
             stand = Stand(folder, "", _settings(name, request))
             running = stack.enter_context(started(stand.environ(), folder / "log", start_s=START_S))
-            client = stack.enter_context(http(running.url, 120))
+            client = stack.enter_context(http(running.url, 240))
             return Wall(name, Granted(stand), Served(running, client))
 
         yield started_for
@@ -163,7 +162,8 @@ def get(path: str, **options: Any) -> Ask:
     return "GET", path, options
 
 
-def said(answer: dict[str, Any]) -> list[list[Any]]:
+def said(answer: dict[str, Any]) -> list[Any]:
+    """What a program that ended well printed, a value a line."""
     assert (answer["result"]["exit_code"], answer["result"]["stderr"]) == (0, ""), answer["result"]
     return [json.loads(line) for line in answer["result"]["stdout"].splitlines()]
 
@@ -232,17 +232,9 @@ def test_past_the_client_by_hand_the_same_rules_hold(wall: Wall, hr: Api) -> Non
     messages = [json.dumps(each).encode() for each in _MESSAGES]
     nonsense = [b"{", b"[]", b"\xff", b"null", b'{"method":"GET","method":"GET","path":"/v1/employees"}']
     answer = wall.run(_BY_HAND % (CHANNEL, messages + nonsense), "python")
-    heard = [
-        each[0] if "error" not in each[0] else each[0]["error"]["code"]
-        for each in map(list, said_dicts(answer))
-    ]
+    heard = [each.get("error", {}).get("code") for each in said(answer)]
     assert set(heard) == {"denied"}, heard
     assert hr.seen == []
-
-
-def said_dicts(answer: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    assert (answer["result"]["exit_code"], answer["result"]["stderr"]) == (0, ""), answer["result"]
-    return ([json.loads(line)] for line in answer["result"]["stdout"].splitlines())
 
 
 def test_the_budget_is_kept_exactly(wall: Wall, language: str, hr: Api) -> None:
@@ -407,9 +399,8 @@ def test_many_runs_at_once_lose_no_call_and_count_exactly(wall: Wall) -> None:
     with api() as hr, ThreadPoolExecutor(runs) as pool:
         wall.profile(hr)
         wall.granted.caller("reporting")
-        answers = list(
-            pool.map(lambda number: in_turn(wall, code.replace("NAME", f"r{number}")), range(runs))
-        )
+        programs = [code.replace("NAME", f"r{number}") for number in range(runs)]
+        answers = list(pool.map(functools.partial(wall.run, timeout_ms=120_000), programs))
         assert [each["result"]["stdout"] for each in answers] == [f"{CALLS}\n"] * runs
         assert sorted(path for _, path, _ in hr.seen) == sorted(
             f"/v1/employees/r{number}-{n}" for number in range(runs) for n in range(CALLS)
@@ -418,19 +409,3 @@ def test_many_runs_at_once_lose_no_call_and_count_exactly(wall: Wall) -> None:
         assert [(each["sent"], each["delivered"], each["failed"]) for each in sums] == [
             (CALLS, CALLS, {})
         ] * runs
-
-
-def in_turn(wall: Wall, code: str) -> dict[str, Any]:
-    """A run, asked for again as long as there is no room: a refusal proves that nothing ran."""
-    end = time.monotonic() + 240
-    while True:
-        body = {
-            "payload": {"kind": "javascript", "code": code, "grant_profile": "hr-read"},
-            "timeout_ms": 120_000,
-        }
-        head = {"authorization": f"Bearer {wall.granted.caller('reporting')}"}
-        answer: httpx2.Response = wall.served.http.post("/v1/runs", json=body, headers=head, timeout=240)
-        if answer.headers.get("plimsoll-not-dispatched") != "capacity":
-            return json_of(answer)
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -124,7 +124,7 @@ def settings(subject: Subject, place: Path, request: pytest.FixtureRequest) -> d
     """What a provider of this kind is started with, by whoever starts one."""
     found = {**subject.settings(place), "slots": SLOTS}
     if subject.on_docker:
-        found["docker_host"] = f"unix://{request.getfixturevalue('docker').socket}"
+        found["docker_host"] = request.getfixturevalue("docker").host
         found["docker_image"] = request.getfixturevalue("image")
     return found
 

@@ -5,16 +5,17 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from app.dispatch.link import WorkerLink
 from app.dispatch.supervisor import ProviderSupervisor, spawn
-from plimsoll.contract.requests import Kind, Python
-from plimsoll.contract.worker import Ended, Health, Job, Lease, Out, TicketRefused
+from plimsoll.contract.requests import JavaScript, Kind, Python
+from plimsoll.contract.worker import Ended, Health, Job, Out, TicketRefused
 from tests.support import guest_calls
-from tests.support.brokers import FakeBroker, fake_broker
+from tests.support.brokers import FakeBroker, calling, fake_broker
 from tests.support.runs import Seen, family, follow, job, memory_holds, new_id, reserved, spec
 
 pytestmark = [
@@ -43,20 +44,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[FakeBroker]:
 
 
 async def run(
-    worker: WorkerLink,
-    code: str,
-    broker: FakeBroker | None,
-    *,
-    timeout_ms: int = 20_000,
-    run_id: str = "",
-    lease: Lease | None = None,
-    seen: Seen | None = None,
+    worker: WorkerLink, code: str, broker: FakeBroker | None, *, timeout_ms: int = 20_000, **how: Any
 ) -> Seen:
-    wanted = spec(run_id=run_id or new_id(), timeout_ms=timeout_ms)
-    if broker is not None:
-        lease = broker.lease(wanted.run_id)
-    what = replace(job(wanted, code), lease=lease)
-    return await follow(worker, await reserved(worker, wanted), what, seen)
+    return await calling(worker, JavaScript(code), broker, timeout_ms=timeout_ms, **how)
 
 
 async def test_the_table_of_behaviour(wasm: ProviderSupervisor, broker: FakeBroker) -> None:
