@@ -1,5 +1,6 @@
 """Running things on a Worker in tests, and looking at the processes behind it."""
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +97,8 @@ async def run(worker: Worker, code: str, *, tenant: str = TENANT, timeout_ms: in
     return await follow(worker, await reserved(worker, wanted), job(wanted, code))
 
 
+_MEMFD = "/memfd:"
+
 # --- processes ------------------------------------------------------------------------------------------------------------
 
 
@@ -139,12 +142,22 @@ def descriptors(pid: int) -> dict[str, str]:
 
 
 def memory_holds(pid: int, needle: bytes) -> bool:
-    """Whether any readable page of a process holds `needle`. Needs root."""
+    """Whether any readable page of a process holds `needle`. Needs root.
+
+    Of memory files that it shares only what is there is read: another look would make pages, and they are charged to it.
+    """
+    if any(_file_holds(path, needle) for path in _memory_files(pid)):
+        return True
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in maps:
             span, mode, *_ = line.split()
             start, end = (int(word, 16) for word in span.split("-"))
-            if "r" not in mode or end - start > 1 << 30 or "[v" in line:
+            if (
+                "r" not in mode
+                or end - start > 1 << 30
+                or "[v" in line
+                or (mode[3] == "s" and _MEMFD in line)
+            ):
                 continue
             try:
                 memory.seek(start)
@@ -153,3 +166,26 @@ def memory_holds(pid: int, needle: bytes) -> bool:
             except OSError:
                 continue
     return False
+
+
+def _memory_files(pid: int) -> list[Path]:
+    found: dict[int, Path] = {}
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if _MEMFD in str(link.readlink()):
+                found[link.stat().st_ino] = link
+    return list(found.values())
+
+
+def _file_holds(path: Path, needle: bytes) -> bool:
+    """Of a file with holes, piece by piece of what is no hole."""
+    with path.open("rb", buffering=0) as file:
+        at = 0
+        while True:
+            try:
+                start = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError:  # nothing behind here
+                return False
+            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            if needle in os.pread(file.fileno(), at - start, start):
+                return True

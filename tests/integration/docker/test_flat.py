@@ -11,7 +11,7 @@ from tests.support.flat import at_rest, flat_after, machine, serving, table
 
 pytestmark = pytest.mark.timeout(600)
 
-RUNS, WARM_UP = 84, 24
+RUNS, WARM_UP = 150, 30
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,22 @@ from typing import Any
 
 import pytest
 
-from tests.integration.grants.conftest import BROKER, CANARY, Answer, Api, Granted, api
+from plimsoll.specgen import read, write
+from tests.integration.grants.conftest import (
+    BROKER,
+    CANARY,
+    Answer,
+    Api,
+    Granted,
+    api,
+    broker_pid,
+    processes_of,
+)
 from tests.integration.service.stand import Served, Stand, bearer, http
 from tests.support import mix
+from tests.support.docker import Daemon
+from tests.support.openapi_documents import document, parameter
+from tests.support.runs import family, memory_holds
 from tests.support.service import started
 from tests.unit.broker.test_policy import (
     HOSTILE_HEADERS,
@@ -51,6 +65,15 @@ class Wall:
     name: str
     granted: Granted
     served: Served
+    docker: Daemon | None = None
+
+    def sandboxed(self) -> set[int]:
+        """Every process of every container, as this machine sees them."""
+        if self.docker is None:
+            return set()
+        ids = [each["Id"] for each in self.docker.call("GET", "/containers/json")]
+        told = [self.docker.call("GET", f"/containers/{each}/json")["State"]["Pid"] for each in ids]
+        return {pid for each in told for pid in family(each)}
 
     def profile(self, hr: Api, max_calls: int = 400) -> None:
         self.granted.profile(hr, max_calls=max_calls)
@@ -99,7 +122,8 @@ def walls(
             stand = Stand(folder, "", _settings(name, request))
             running = stack.enter_context(started(stand.environ(), folder / "log", start_s=START_S))
             client = stack.enter_context(http(running.url, 240))
-            return Wall(name, Granted(stand), Served(running, client))
+            docker = None if name == "wasm" else request.getfixturevalue("docker")
+            return Wall(name, Granted(stand), Served(running, client), docker)
 
         yield started_for
 
@@ -366,6 +390,81 @@ def test_a_program_that_searches_for_the_credential_finds_nothing(wall: Wall, la
     answer = wall.run({"python": _SEARCH, "javascript": _SEARCH_JS}[language], language)
     assert (answer["result"]["stdout"], answer["result"]["stderr"]) == ("[]\n", "")
     assert len(hr.seen) == 1
+
+
+_HOLDING = """
+const here = ['in-the-', 'sandbox-5e1c'].join('');
+await host.get('/v1/employees/1');
+await host.get('/v1/employees/held');
+console.log(here);
+"""
+
+
+def holds(pid: int, needle: bytes) -> bool:
+    """Also of one that has ended meanwhile, and with it its memory."""
+    try:
+        return memory_holds(pid, needle)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read the memory of a process that forbids it")
+def test_the_credential_is_in_no_memory_of_worker_or_sandbox(wall: Wall, hr: Api) -> None:
+    wall.profile(hr)
+    hold = hr.holds["/v1/employees/held"] = threading.Event()
+    service = wall.served.running.process.pid
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(wall.run, _HOLDING)
+        end = time.monotonic() + 120
+        while len(hr.seen) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        broker = broker_pid(service)
+        others = {service, *processes_of(service), *wall.sandboxed()} - {broker}
+        holding = [pid for pid in others if holds(pid, CANARY.encode())]
+        inside = [pid for pid in others if holds(pid, b"in-the-sandbox-5e1c")]
+        found = memory_holds(broker, CANARY.encode())
+        hold.set()
+        assert running.result(120)["result"]["stdout"] == "in-the-sandbox-5e1c\n"
+    assert (holding, found) == ([], True)
+    assert inside  # the search goes as far as a program's own memory
+
+
+_USING = {
+    "javascript": """
+const r = await api.show_employee({id: "7"});
+console.log(JSON.stringify([r.status, r.body]));
+try { await api.show_employee({id: "a/b"}); } catch (e) { console.log(JSON.stringify([e.code, ""])); }
+try { await api.pay({amount: 1}); } catch (e) { console.log(JSON.stringify([e.code, ""])); }
+""",
+    "python": """
+import json
+r = api.show_employee(id="7")
+print(json.dumps([r.status, r.body]))
+for call in (lambda: api.show_employee(id="a/b"), lambda: api.pay(amount=1)):
+    try:
+        call()
+    except Exception as e:
+        print(json.dumps([e.code, ""]))
+""",
+}
+_DOCUMENT = document(
+    {
+        "/v1/employees/{id}": {
+            "get": {"operationId": "showEmployee", "parameters": [parameter("id", "path")]}
+        },
+        "/v1/payments": {"get": {"operationId": "pay", "parameters": [parameter("amount", kind="integer")]}},
+    }
+)
+
+
+def test_a_generated_client_calls_the_api(wall: Wall, language: str, hr: Api) -> None:
+    wall.profile(hr)
+    made = write(read(_DOCUMENT).api, "hr-read")
+    preamble = {"javascript": made.javascript, "python": made.python}[language]
+    answer = wall.run(preamble + _USING[language], language)
+    assert said(answer) == [[200, '{"path": "/v1/employees/7"}'], ["argument", ""], ["denied", ""]]
+    assert [path for _, path, _ in hr.seen] == ["/v1/employees/7"]
 
 
 _STEPS = {
