@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plimsoll.contract.frames import FrameError
-from providers.host.process import protect, set_dumpable
+from providers.host.process import outlive_parent, protect, set_dumpable
 from providers.host.wire import Wire, read_settings
 from providers.seam import Factory, Provider, kind_of
 
@@ -81,17 +81,20 @@ def _say(code: str, **more: str) -> int:
 # Each wall is imported only in the process that serves it.
 
 
-def _docker(settings: Mapping[str, Any]) -> Provider:
+def docker(settings: Mapping[str, Any]) -> Provider:
+    """A container that was made and never started does not end by itself, so this process has to outlive a killed service."""
     from providers.docker.provider import DockerProvider  # noqa: PLC0415  # as above
 
+    outlive_parent()
     return DockerProvider.from_settings(settings)
 
 
-def _wasm(settings: Mapping[str, Any]) -> Provider:
+def wasm(settings: Mapping[str, Any]) -> Provider:
+    """All that it has are processes, which end with it."""
     from providers.wasm.provider import WasmProvider  # noqa: PLC0415  # as above
 
     return WasmProvider.from_settings(settings)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main({"docker": _docker, "wasm": _wasm}))
+    raise SystemExit(main({"docker": docker, "wasm": wasm}))

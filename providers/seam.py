@@ -167,7 +167,7 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None:
-        """End everything that was started, within two seconds."""
+        """End everything that was started, within two seconds; then, if it is let, what would not end by itself."""
         ...
 
 

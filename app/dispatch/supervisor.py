@@ -46,7 +46,7 @@ _MISSES = 2
 _START_S = 60.0
 """How long a process may take to its first word."""
 _CLOSE_S = 4.0
-"""How long a provider may take to end by itself: its host closes it in three, which removes containers, and then exits."""
+"""How long a provider may take to end by itself: two seconds are for the end of its containers."""
 _TERM_S = 1.0
 """How long it may take to end after SIGTERM."""
 

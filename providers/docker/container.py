@@ -92,6 +92,8 @@ class Container:
         self._on_death = on_death
         self._limits = Limits(settings.memory_mb * _MIB, pids_limit(settings, gvisor=gvisor), settings.cpus)
         self.sight: Sight | Unsighted = Unsighted("not_open", self._limits.memory_bytes)
+        self.ends_alone = True
+        """Whether it is gone some time after its stream, even if nobody removes it: it was started, or there is none."""
         self._creating: asyncio.Task[str] | None = None
         self._attached: Attached | None = None
         self._complaints = 0
@@ -109,6 +111,7 @@ class Container:
     async def _open(self) -> None:
         body = recipe(self._settings, self._image_id, self.language, gvisor=self._gvisor)
         self.name = self._names.new()
+        self.ends_alone = False
         # Whoever gives up meanwhile: the daemon goes on, and only what it made can be removed.
         self._creating = asyncio.create_task(self._daemon.create(self.name, body))
         self.id = await asyncio.shield(self._creating)
@@ -116,6 +119,7 @@ class Container:
         self._daemon.deaths.expect(self.id, lambda: self._on_death(self))
         self._attached = await self._daemon.attach(self.id)
         await self._daemon.start(self.id)
+        self.ends_alone = True
         await self._be_ready()
         state = (await self._daemon.inspect(self.id)).get("State")
         self._see(state.get("Pid") if isinstance(state, dict) else None)

@@ -34,6 +34,8 @@ TAKE_S: Final = 12.0
 """How long a run waits for a container at most: less than the host gives it to begin, so that it is known not to have begun."""
 EXAMINE_S: Final = 10.0
 CLOSE_S: Final = 2.0
+LEFTOVER_S: Final = 40.0
+"""What the end of one that was never started may take: a making that is under way, and a removal."""
 REFILL_S: Final = 0.1
 """How long after a claim its successor is begun; a stream of claims does not put it off further."""
 ANSWER_S: Final = 0.03
@@ -102,7 +104,7 @@ class Pool:
         """Longest waiting first."""
         self._running: set[Container] = set()
         self._coming: dict[Container, asyncio.Task[None]] = {}
-        self._dying: set[asyncio.Task[None]] = set()
+        self._dying: dict[asyncio.Task[None], Container] = {}
         self._claims: deque[_Claim] = deque()
         self._generation = 0
         """Grows with every `empty`: what was begun before is not trusted to wait."""
@@ -129,7 +131,10 @@ class Pool:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every container; what is not gone within two seconds ends by itself, and its name stays in the table."""
+        """End every container. What is not gone within two seconds ends by itself, or is waited for if it would not.
+
+        The name of what is not surely gone stays in the table.
+        """
         self._closing = True
         for task in (*self._keepers, *self._coming.values()):
             task.cancel()
@@ -139,10 +144,10 @@ class Pool:
         self.empty()
         for container in list(self._running):
             self.give_back(container)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                while tasks := [*self._coming.values(), *self._dying]:
-                    await asyncio.wait(tasks)
+        await _all_of(lambda: [*self._coming.values(), *self._dying], CLOSE_S)
+        await _all_of(
+            lambda: [task for task, container in self._dying.items() if not container.ends_alone], LEFTOVER_S
+        )
         for task in self._dying:
             task.cancel()
         await asyncio.gather(*self._dying, return_exceptions=True)
@@ -345,11 +350,11 @@ class Pool:
 
     def _bury(self, container: Container, after_s: float = 0.0) -> None:
         task = asyncio.create_task(self._destroy(container, after_s))
-        self._dying.add(task)
+        self._dying[task] = container
         task.add_done_callback(self._went)
 
     def _went(self, task: asyncio.Task[None]) -> None:
-        self._dying.discard(task)
+        self._dying.pop(task, None)
         self._wanted.set()
 
     async def _destroy(self, container: Container, after_s: float) -> None:
@@ -381,6 +386,14 @@ class Pool:
             if not self._is_good(container) and container in self._waiting:
                 self._waiting.remove(container)
                 self._bury(container)
+
+
+async def _all_of(tasks: Callable[[], list[asyncio.Task[None]]], seconds: float) -> None:
+    """Wait until there are none left, or for so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while left := tasks():
+                await asyncio.wait(left)
 
 
 def _refuse(claim: _Claim) -> None:

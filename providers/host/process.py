@@ -11,6 +11,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_GET_DUMPABLE: Final = 3
 _PR_SET_DUMPABLE: Final = 4
 
+LAST_S: Final = 60
+"""How long a process that outlives its parent may take to end, by the kernel's clock."""
 IS_LINUX: Final = sys.platform == "linux"
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -39,6 +41,23 @@ def die_with_parent() -> None:
     """SIGKILL when the parent (its thread that made us) ends; a second line behind the end of file on our socket."""
     if IS_LINUX:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def outlive_parent() -> None:
+    """From now on have `LAST_S` seconds when the parent ends: for whoever must take down what others hold for it.
+
+    It is told of that end by its socket; this only makes sure that it ends at all.
+    """
+    parent = os.getppid()
+
+    def hung_up(_number: int, _frame: object) -> None:
+        if os.getppid() != parent:  # any other hang-up means nothing to us
+            signal.alarm(LAST_S)
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, hung_up)
+    if IS_LINUX:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
 
 
 def _prctl(option: int, value: int) -> int:

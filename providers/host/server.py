@@ -53,7 +53,8 @@ BEGIN_S: Final = 15.0
 """How long a provider may take to begin a run."""
 GRACE_S: Final = 5.0
 """How long after a run's timeout its provider may take to end it."""
-_CLOSE_S: Final = 3.0
+_CLOSE_S: Final = 50.0
+"""Whoever waits for our end waits less, and then ends us. Nobody does when the service was killed."""
 _MOST_SLOTS: Final = 1_024
 
 

@@ -77,6 +77,13 @@ class Machine:
         ghosts = {each for each, told in found.items() if told["State"] == "dead" and each in self.forgotten}
         return {each: told for each, told in found.items() if each not in ghosts}
 
+    def told(self) -> list[str]:
+        """What the daemon says of each container, and which processes it has: for whoever asks why it is still there."""
+        return [
+            f"{each['State']} {each['Status']} {each['Names']} {_processes([name])}"
+            for name, each in self.listed().items()
+        ]
+
     def left(self) -> list[str]:
         """What belongs to containers that are gone, and names of which there is no container."""
         listed = self.listed()
@@ -122,9 +129,7 @@ class Machine:
         """Wait until nothing of dead containers is left and `holds`; the counts then."""
         end = time.monotonic() + seconds
         while (left := self.left()) or not holds():
-            assert time.monotonic() < end, left or [
-                f"{each['State']} {each['Status']} {each['Names']}" for each in self.listed().values()
-            ]
+            assert time.monotonic() < end, left or self.told()
             time.sleep(0.1)
         return self.counts()
 
@@ -132,7 +137,7 @@ class Machine:
         """Wait until no count exceeds what it was by more than its tolerance; the counts then."""
         end = time.monotonic() + seconds
         while grown := _grown(before, now := self.settled(holds)):
-            assert time.monotonic() < end, f"grown (before, now): {grown}"
+            assert time.monotonic() < end, f"grown (before, now): {grown}; there are {self.told()}"
             time.sleep(0.5)
         return now
 

@@ -9,11 +9,10 @@ PATIENCE_S = 4.0
 
 def be_provider() -> int:
     from providers.docker import course  # noqa: PLC0415  # as the entry does
-    from providers.docker.provider import DockerProvider  # noqa: PLC0415
-    from providers.main import main  # noqa: PLC0415
+    from providers.main import docker, main  # noqa: PLC0415
 
     vars(course)["DRAIN_S"] = PATIENCE_S
-    return main({"docker": DockerProvider.from_settings})
+    return main({"docker": docker})
 
 
 if __name__ == "__main__":

@@ -448,6 +448,29 @@ async def test_one_that_is_being_made_at_the_end_is_waited_for_and_removed(make:
     assert not world.names._place.exists()
 
 
+async def test_one_that_would_not_end_by_itself_is_waited_for_longer_than_the_others(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "CLOSE_S", 0.01)
+    async with make(pool=1, full=False) as (world, pool):
+        world.daemon.may_create.clear()
+        await until(lambda: len(world.daemon.created) == 2)
+        asyncio.get_running_loop().call_later(0.2, world.daemon.may_create.set)
+    assert (world.daemon.boxes, pool.alive()) == ({}, 0)
+    assert not world.names._place.exists()
+
+
+async def test_not_even_that_one_is_waited_for_without_end(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "CLOSE_S", 0.01)
+    monkeypatch.setattr(pool_module, "LEFTOVER_S", 0.1)
+    async with make(pool=1, full=False) as (world, _):
+        world.daemon.may_create.clear()
+        await until(lambda: len(world.daemon.created) == 2)
+    assert {path.name for path in world.names._place.iterdir()} == set(world.daemon.created)
+
+
 async def test_the_end_does_not_wait_for_a_daemon_that_hangs_and_forgets_no_name(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
