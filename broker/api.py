@@ -16,7 +16,7 @@ import json
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Final
@@ -35,6 +35,7 @@ Answer = tuple[int, bytes]
 CONTROL_BYTES: Final = 4 << 20
 """A sealed box as base64, and the profile beside it."""
 BODY_S: Final = 20.0
+_PIECE: Final = 256 << 10
 _BUSY: Final = write_answer(Failed(CallCode.SHED, "the broker is full", 1))
 _FORBIDDEN: Final[Answer] = (403, b"")
 _NOT_FOUND: Final[Answer] = (404, b"")
@@ -53,21 +54,21 @@ class Api:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        try:
-            status, body = await self._answered(scope, receive)
-        except _Gone:
-            status, body = 408, b""
-        except Exception as error:  # noqa: BLE001  # whatever fails in one request, the others go on
-            _log("broker.failed", error)
-            status, body = 500, b""
-        headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        async with AsyncExitStack() as held:
+            try:
+                status, body = await self._answered(scope, receive, held)
+            except _Gone:
+                status, body = 408, b""
+            except Exception as error:  # noqa: BLE001  # whatever fails in one request, the others go on
+                _log("broker.failed", error)
+                status, body = 500, b""
+            await _say(send, status, body)
 
-    async def _answered(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answered(self, scope: Scope, receive: Receive, held: AsyncExitStack) -> Answer:
+        """`held` is what the answer takes up until it was sent."""
         match (scope["method"], scope["path"].split("/")[1:]):
             case ("POST", ["v1", "calls"]):
-                return await self._call(scope, receive)
+                return await self._call(scope, receive, held)
             case ("POST", ["v1", "leases"]):
                 return await self._register(receive) if self._controls(scope) else _FORBIDDEN
             case ("POST", ["v1", "leases", run_id, "close"]) if bounds.RUN_ID.fullmatch(run_id):
@@ -77,16 +78,16 @@ class Api:
             case _:
                 return _NOT_FOUND
 
-    async def _call(self, scope: Scope, receive: Receive) -> Answer:
+    async def _call(self, scope: Scope, receive: Receive, held: AsyncExitStack) -> Answer:
         run_id, worker = _header(scope, b"plimsoll-run"), _header(scope, b"plimsoll-worker")
         calls = self._desk.calls_of(_bearer(scope), run_id, worker)
         if calls is None:
             return _FORBIDDEN
-        with self._desk.gate.hold(run_id) as take:
-            if take is None:
-                return 200, _BUSY
-            message = await _body(receive, MESSAGE_BYTES, take)
-            return 200, _BUSY if message is None else await calls.call(message)
+        take = held.enter_context(self._desk.gate.hold(run_id))
+        if take is None:
+            return 200, _BUSY
+        message = await _body(receive, MESSAGE_BYTES, take)
+        return 200, _BUSY if message is None else await held.enter_async_context(calls.call(message))
 
     async def _register(self, receive: Receive) -> Answer:
         body = await _body(receive, CONTROL_BYTES, lambda _: True)
@@ -103,6 +104,15 @@ class Api:
 
     def _controls(self, scope: Scope) -> bool:
         return hmac.compare_digest(_bearer(scope).encode("latin-1"), self._control)
+
+
+async def _say(send: Send, status: int, body: bytes) -> None:
+    """In pieces, each once the one before it is nearly gone: so an answer is here until whoever asked has most of it."""
+    headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    for start in range(0, len(body) or 1, _PIECE):
+        piece = {"body": body[start : start + _PIECE], "more_body": start + _PIECE < len(body)}
+        await send({"type": "http.response.body", **piece})
 
 
 def _header(scope: Scope, name: bytes) -> str:

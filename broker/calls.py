@@ -14,8 +14,9 @@ At the run's end calls in flight are cancelled, connections closed, and the cred
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -24,6 +25,7 @@ from broker.circuit import Circuit, Go, Probe, Shed, retry_after_s
 from broker.credential import Credential
 from broker.message import Answered, Call, Failed, read_call, write_answer
 from broker.policy import Allowed, Denied, decide
+from broker.room import Held, Room
 from broker.scrub import Net, Search
 from broker.trace import Entry, Trace, Tracer
 from broker.upstream import Sending, Upstream, UpstreamFault
@@ -102,6 +104,7 @@ class Calls:
         self._circuit = Circuit(has_probe=grant.health_check is not None)
         self._tracer = Tracer(trace_key)
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._room = Room()
         self._tasks: set[asyncio.Task[Answered | Failed]] = set()
         self._waiting_bytes = 0
         self._attempts = 0
@@ -119,9 +122,15 @@ class Calls:
         """What is kept of the calls so far."""
         return self._tracer.so_far()
 
-    async def call(self, message: bytes) -> bytes:
-        """The answer to one message of the guest."""
-        answer = await self._counted(message)
+    @asynccontextmanager
+    async def call(self, message: bytes) -> AsyncIterator[bytes]:
+        """The answer to one message of the guest. It has its part of the run's room as long as the block lasts."""
+        async with self._room.hold() as held:
+            written = self._written(await self._counted(message, held))
+            held.becomes(len(written))
+            yield written
+
+    def _written(self, answer: Answered | Failed) -> bytes:
         if isinstance(answer, Failed):
             self._tracer.failed(answer.code)
         return write_answer(answer)
@@ -137,7 +146,7 @@ class Calls:
         async with self._upstream:
             return self.trace
 
-    async def _counted(self, message: bytes) -> Answered | Failed:
+    async def _counted(self, message: bytes, held: Held) -> Answered | Failed:
         # 1. The run goes on, and asks within bounds.
         if self._credential is None:
             return _ENDED
@@ -148,12 +157,12 @@ class Calls:
             return Failed(CallCode.SHED, "too much is waiting", 1)
         self._waiting_bytes += len(message)
         try:
-            return await self._as_task(message)
+            return await self._as_task(message, held)
         finally:
             self._waiting_bytes -= len(message)
 
-    async def _as_task(self, message: bytes) -> Answered | Failed:
-        task = asyncio.create_task(self._judged(message))
+    async def _as_task(self, message: bytes, held: Held) -> Answered | Failed:
+        task = asyncio.create_task(self._judged(message, held))
         self._tasks.add(task)
         try:
             return await task
@@ -165,7 +174,7 @@ class Calls:
         finally:
             self._tasks.discard(task)
 
-    async def _judged(self, message: bytes) -> Answered | Failed:
+    async def _judged(self, message: bytes, held: Held) -> Answered | Failed:
         # 2. One call.
         call = read_call(message, self._grant.out_bytes)
         if isinstance(call, Failed):
@@ -183,7 +192,7 @@ class Calls:
             if not self._budget.take():
                 self._circuit.ended(first=going.first)
                 return Failed(CallCode.BUDGET, f"the grant allows {self._grant.max_calls} calls in a run")
-            return await self._sent(call, allowed, going)
+            return await self._sent(call, allowed, going, held)
 
     async def _going(self) -> Go | Shed:
         verdict = self._circuit.ask(self._clocks.monotonic())
@@ -206,13 +215,13 @@ class Calls:
         finally:
             self._circuit.probed(healthy=healthy)
 
-    async def _sent(self, call: Call, allowed: Allowed, going: Go) -> Answered | Failed:
+    async def _sent(self, call: Call, allowed: Allowed, going: Go, held: Held) -> Answered | Failed:
         begun = self._clocks.monotonic()
         found: Answered | UpstreamFault | None = None
         answer: Answered | Failed | None = None
         try:
             # 6. The credential, for the first time.
-            found = await self._upstream.send(self._sending(call, allowed))
+            found = await self._upstream.send(self._sending(call, allowed), held)
             answer = await self._clean(found)
             return answer
         finally:

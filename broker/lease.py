@@ -20,11 +20,9 @@ from typing import Final, Self
 from broker.addresses import AddressFault
 from broker.calls import Calls, Clocks, Grant
 from broker.credential import Credential
-from broker.message import Failed, write_answer
 from broker.mint import Minter, MintFault, Order
 from broker.trace import Trace
 from broker.upstream import Upstream
-from plimsoll.contract.grants import CallCode
 
 PASS_BYTES: Final = 32
 TRACE_KEY_BYTES: Final = 32
@@ -35,7 +33,6 @@ SEARCHES: Final = 2
 """Long answers that are searched at once, beside the event loop. They share one interpreter: more are no faster."""
 GRACE_S: Final = 30.0
 """How long a lease outlives its run's budget, should nobody close it."""
-_UNKNOWN: Final = write_answer(Failed(CallCode.NO_GRANT, "this run has no grant"))
 
 
 class LeaseFault(StrEnum):
@@ -110,11 +107,6 @@ class Leases:
             return await self._opened(terms, grant, minter, connect)
         finally:
             self._opening.discard(terms.run_id)
-
-    async def call(self, shown: bytes, run_id: str, worker: str, message: bytes) -> bytes:
-        """The answer to a guest's message, brought by `worker` with this pass."""
-        calls = self.calls_of(shown, run_id, worker)
-        return _UNKNOWN if calls is None else await calls.call(message)
 
     def calls_of(self, shown: bytes, run_id: str, worker: str) -> Calls | None:
         """The calls of the run whose pass `worker` shows; None for a pass that is unknown, closed, expired or another's."""

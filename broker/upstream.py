@@ -21,6 +21,7 @@ import httpcore2
 from broker.addresses import Address, AddressFault, Resolver, Rules, Vetted, is_here, system_resolver, vet
 from broker.message import Answered, Pairs
 from broker.pinned import PeerMismatch, PinnedNetwork
+from broker.room import Held
 from plimsoll.contract.grants import BACK_BYTES, OUT_BYTES, Origin
 
 RESPONSE_HEADERS: Final = frozenset({"content-type", "etag", "last-modified", "retry-after"})
@@ -125,13 +126,16 @@ class Upstream:
     ) -> None:
         await self._pool.aclose()
 
-    async def send(self, sending: Sending) -> Answered | UpstreamFault:
-        """The whole answer to `sending`, or why there is none. It is sent at most once."""
+    async def send(self, sending: Sending, held: Held | None = None) -> Answered | UpstreamFault:
+        """The whole answer to `sending`, or why there is none. It is sent at most once.
+
+        With `held`, its answer is read as there is room for it.
+        """
         if len(sending.body or b"") > self._limits.out_bytes:
             return UpstreamFault.REQUEST_TOO_LARGE
         try:
             async with asyncio.timeout(self._limits.total_s):
-                return await self._exchange(sending)
+                return await self._exchange(sending, held)
         except TimeoutError:
             return UpstreamFault.TIMEOUT
         except _Fault as broken:
@@ -142,7 +146,7 @@ class Upstream:
             # The cause is named by its kind alone: the library's words may repeat headers.
             return _fault_of(error)
 
-    async def _exchange(self, sending: Sending) -> Answered:
+    async def _exchange(self, sending: Sending, held: Held | None) -> Answered:
         async with asyncio.timeout(self._limits.first_byte_s):
             response = await self._pool.handle_async_request(self._request(sending))
         try:
@@ -150,14 +154,16 @@ class Upstream:
                 (name.decode("ascii").lower(), value.decode("latin-1")) for name, value in response.headers
             ]
             _check_head(sending.method, response.status, headers)
-            body = await self._body(response)
+            body = await self._body(response, held)
         finally:
             await response.aclose()
         return Answered(response.status, _for_guest(headers), body)
 
-    async def _body(self, response: httpcore2.Response) -> bytes:
+    async def _body(self, response: httpcore2.Response, held: Held | None) -> bytes:
         body, parts = bytearray(), 0
         async for part in response.aiter_stream():
+            if held is not None:
+                await held.take(len(part))
             body += part
             parts += 1
             if len(body) > self._limits.back_bytes or parts > PARTS:

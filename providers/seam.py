@@ -4,7 +4,8 @@ The host (providers/host) owns slots, tickets, floors, tiers and the clock; a pr
 decides on its own side of the wall: nothing that a guest or a runner says is passed on as a fact.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -51,9 +52,9 @@ class Findings:
     shortfalls: tuple[str, ...] = ()
 
 
-Call = Callable[[bytes], Awaitable[bytes]]
-"""One call of a running run's guest: its message, at most 2 MiB, and the answer to hand back. It never fails. It may be
-cancelled, and is at the run's end; many may be under way at once."""
+Call = Callable[[bytes], AbstractAsyncContextManager[bytes]]
+"""One call of a running run's guest: its message, at most 2 MiB, and the answer to hand back, which is done within the block.
+It never fails. It may be cancelled, and is at the run's end; many may be under way at once, and of large answers one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,10 +146,10 @@ class Course:
     async def _answer(self, called: Called) -> None:
         if self._order.call is None:
             return
-        answer = await self._order.call(called.message)
-        with suppress(OSError):  # as above
-            for frame in self._sandbox.talk.reply(called.number, answer):
-                await self._sandbox.send(frame)
+        async with self._order.call(called.message) as answer:
+            with suppress(OSError):  # as above
+                for frame in self._sandbox.talk.reply(called.number, answer):
+                    await self._sandbox.send(frame)
 
     async def _starve(self) -> None:
         await self._watch.starved()

@@ -8,7 +8,7 @@ that breaks while it is under way is a failure, never a reason to send it again.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,7 +27,12 @@ KEPT_S: Final = 2.0
 """Less than servers keep an idle connection, so that one that is taken again is nearly never gone."""
 _HEAD_BYTES: Final = 16 << 10
 _CHUNK: Final = 256 << 10
+_AT_HAND: Final = 64 << 10
+"""A longer answer is only read when its asker is ready for it."""
 _PATH: Final = "/v1/calls"
+
+
+Ready = Callable[[], Awaitable[None]]
 
 
 class BrokerFailed(Exception):
@@ -71,12 +76,12 @@ class _Connection:
     protocol: h11.Connection = field(repr=False)
     idle_since: float = 0.0
 
-    async def exchange(self, head: h11.Request, body: bytes) -> tuple[int, bytes]:
+    async def exchange(self, head: h11.Request, body: bytes, ready: Ready) -> tuple[int, bytes]:
         """Send one question and read its answer. Raises OSError, h11.ProtocolError, BrokerFailed."""
         for event in (head, h11.Data(data=body), h11.EndOfMessage()):
             self.writer.write(self.protocol.send(event) or b"")
         await self.writer.drain()
-        status, answer = 0, bytearray()
+        status, answer, is_ready = 0, bytearray(), False
         while True:
             match await self._next():
                 case h11.Response(status_code=code):
@@ -89,6 +94,9 @@ class _Connection:
                     raise ConnectionResetError
                 case _:
                     pass  # an interim answer
+            if len(answer) > _AT_HAND and not is_ready:
+                await ready()
+                is_ready = True
             if len(answer) > ANSWER_BYTES:
                 raise BrokerFailed(f"the answer is over {ANSWER_BYTES} bytes")
 
@@ -117,8 +125,11 @@ class Broker:
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._kept: dict[str, deque[_Connection]] = {}
 
-    async def ask(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises BrokerFailed; a cancelled question closes its connection."""
+    async def ask(self, url: str, headers: Mapping[str, str], body: bytes, ready: Ready) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises BrokerFailed; a cancelled question closes its connection.
+
+        A long answer stays with the broker, but for its beginning, until `ready` returns.
+        """
         try:
             place = Place.of(url)
         except ValueError:
@@ -126,21 +137,22 @@ class Broker:
         async with self._slots:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    return await self._ask(url, place, headers, body)
+                    return await self._ask(url, place, headers, body, ready)
             except TimeoutError:
                 raise BrokerFailed("the broker did not answer in time") from None
             except (OSError, h11.ProtocolError):
                 raise BrokerFailed("the broker could not be asked") from None
 
     async def _ask(
-        self, url: str, place: Place, headers: Mapping[str, str], body: bytes
+        self, url: str, place: Place, headers: Mapping[str, str], body: bytes, ready: Ready
     ) -> tuple[int, bytes]:
         connection = self._take(url) or await _connect(place)
         reusable = False
         try:
             fields = {"Host": place.authority, "Content-Type": "application/json", **headers}
             lines = [*fields.items(), ("Content-Length", str(len(body)))]
-            answer = await connection.exchange(h11.Request(method="POST", target=_PATH, headers=lines), body)
+            head = h11.Request(method="POST", target=_PATH, headers=lines)
+            answer = await connection.exchange(head, body, ready)
             reusable = connection.again(asyncio.get_running_loop().time())
             return answer
         finally:

@@ -6,6 +6,8 @@ whatever fails, so that a guest sees one kind of failure. Nothing of a message o
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -31,6 +33,8 @@ class Calls:
             "Plimsoll-Worker": lease.worker,
         }
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._large = asyncio.Lock()
+        """Held by the one long answer that is here, until it was handed back: how fast that goes is up to the guest."""
         self._tasks: set[asyncio.Task[bytes]] = set()
         self._over = False
 
@@ -48,13 +52,21 @@ class Calls:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_S)
 
-    async def call(self, message: bytes) -> bytes:
-        """The answer to one message of the guest. Raises CancelledError at the run's end, and nothing else."""
+    @asynccontextmanager
+    async def call(self, message: bytes) -> AsyncIterator[bytes]:
+        """The answer to one message of the guest, to be handed back within the block.
+
+        Raises CancelledError at the run's end, and nothing else.
+        """
+        async with AsyncExitStack() as held:
+            yield await self._answer(message, held)
+
+    async def _answer(self, message: bytes, held: AsyncExitStack) -> bytes:
         if self._over:
             return failed(CallCode.NO_GRANT, "the run has ended")
         if len(message) > MESSAGE_BYTES:
             return failed(CallCode.TOO_LARGE, f"the message is over {MESSAGE_BYTES} bytes")
-        task = asyncio.create_task(self._asked(message))
+        task = asyncio.create_task(self._asked(message, held))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -62,10 +74,13 @@ class Calls:
         finally:
             task.cancel()  # whoever asked went away
 
-    async def _asked(self, message: bytes) -> bytes:
+    async def _asked(self, message: bytes, held: AsyncExitStack) -> bytes:
+        async def ready() -> None:
+            await held.enter_async_context(self._large)
+
         async with self._slots:
             try:
-                status, answer = await self._broker.ask(self._url, self._headers, message)
+                status, answer = await self._broker.ask(self._url, self._headers, message, ready)
             except BrokerFailed as failure:
                 return failed(CallCode.UPSTREAM, failure.reason)
         if status == _OK:

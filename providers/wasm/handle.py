@@ -123,7 +123,10 @@ class Course:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 if self._call is not None:
-                    return await self._call(message)
+                    async with self._call(message) as answer:
+                        return (
+                            answer  # there is no other call meanwhile, so none that it could be in the way of
+                        )
         return b""
 
     def looked(self) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -50,7 +52,8 @@ class Asked:
     wait: asyncio.Event | None = None
     cancelled: bool = False
 
-    async def __call__(self, message: bytes) -> bytes:
+    @asynccontextmanager
+    async def __call__(self, message: bytes) -> AsyncIterator[bytes]:
         self.messages.append(message)
         try:
             if self.wait is not None:
@@ -58,7 +61,7 @@ class Asked:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        return self.answer
+        yield self.answer
 
 
 async def play(

@@ -100,4 +100,5 @@ async def called(order: Order, value: str) -> bytes:
         await asyncio.to_thread(Path(value.removeprefix("show>")).write_bytes, line)
         return b""
     method, _, path = value.partition("=")
-    return await order.call(json.dumps({"method": method, "path": path}).encode()) + b"\n"
+    async with order.call(json.dumps({"method": method, "path": path}).encode()) as answer:
+        return answer + b"\n"

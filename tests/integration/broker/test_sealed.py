@@ -81,7 +81,10 @@ async def calling(vault: Vault, bound: Profile, sealed: bytes) -> AsyncIterator[
         )
         assert not isinstance(shown, MintFault)
         assert isinstance(shown, bytes), shown
-        yield await leases.call(shown, RUN, "worker", b'{"method":"GET","path":"/v1/employees/7"}')
+        calls = leases.calls_of(shown, RUN, "worker")
+        assert calls is not None
+        async with calls.call(b'{"method":"GET","path":"/v1/employees/7"}') as answer:
+            yield answer
 
 
 @pytest.mark.parametrize(("algorithm", "key"), [("EdDSA", pem(ED)), ("ES256", pem(EC))])

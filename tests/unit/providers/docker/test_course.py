@@ -1,7 +1,8 @@
 """What the host makes of a run's words: caps, deadline, cancel, flood, memory, and ends that are none."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -436,8 +437,9 @@ class TestCalls:
         box.on["run"] = lambda: box.say("call", b"message", n=1, size=7)
         box.on["reply"] = lambda: box.say("result", exit=0)
 
-        async def call(message: bytes) -> bytes:
-            return message + b"!"
+        @asynccontextmanager
+        async def call(message: bytes) -> AsyncIterator[bytes]:
+            yield message + b"!"
 
         assert await steps(course_of(box, order(SNIPPET, call=call))) == [BEGUN, Finish(0)]
         assert box.heard == ["calls", "run", "reply"]
@@ -448,14 +450,15 @@ class TestCalls:
     async def test_a_call_under_way_ends_with_the_run(self, end: str, last: Finish) -> None:
         box, ended = FakeSandbox(), asyncio.Event()
 
-        async def call(_message: bytes) -> bytes:
+        @asynccontextmanager
+        async def call(_message: bytes) -> AsyncIterator[bytes]:
             if end == "result":
                 box.say("result", exit=0)
             try:
                 await asyncio.Event().wait()
             finally:
                 ended.set()
-            return b""
+            yield b""
 
         box.on["run"] = lambda: box.say("call", b"message", n=1, size=7)
         box.on["cancel"] = lambda: box.say("call", b"message", n=2, size=7).say("result", exit=137)
