@@ -70,6 +70,9 @@ class Daemon:
         """Whether the daemon tells us what happens."""
         self.on_lost: Callable[[], None] = _nothing
         """Called whenever it no longer does."""
+        self.on_back: Callable[[], None] = _nothing
+        """Called when it does again, or at last."""
+        self._away = False
 
     async def __aenter__(self) -> Self:
         """Begin to listen."""
@@ -193,6 +196,7 @@ class Daemon:
             began = loop.time()
             with contextlib.suppress(DaemonError):
                 await self._hear()
+            self._away = True
             failures = 0 if loop.time() - began > _STEADY_S else failures + 1
             if self.connected.is_set():
                 self.connected.clear()
@@ -205,6 +209,9 @@ class Daemon:
         params = {"filters": json.dumps(filters)} | ({"since": self._since} if self._since else {})
         async with _translated(), await self._get("events", params, CALL_S) as answer:
             self.connected.set()
+            if self._away:
+                self._away = False
+                self.on_back()
             while line := await answer.content.readline():
                 event = json.loads(line)
                 self._since = f"{event['timeNano'] // 10**9}.{event['timeNano'] % 10**9:09d}"

@@ -166,6 +166,11 @@ class Pool:
             self._running.remove(container)
             self._bury(container, 0.0 if self._closing else ANSWER_S)
 
+    def retry(self) -> None:
+        """What failed so far was for a reason that is gone: go on at once."""
+        self._failures, self._retry_at = 0, 0.0
+        self._wanted.set()
+
     def empty(self) -> None:
         """Drop every waiting container, and those that are being made: the wall is not what they were examined for."""
         self._generation += 1

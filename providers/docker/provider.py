@@ -22,7 +22,7 @@ from providers.docker.daemon import Daemon, DaemonError
 from providers.docker.ending import Stop
 from providers.docker.look import Base, Faulty, Looker, fault_of
 from providers.docker.names import Names, StateRefused
-from providers.docker.pool import LANGUAGES, Pool, Unproven
+from providers.docker.pool import DAEMON_GONE, LANGUAGES, Pool, Unproven
 from providers.docker.recipe import seccomp_profile
 from providers.docker.settings import DockerSettings
 from providers.seam import Findings, Finish, Lost, NotStarted, Observation, Order, ProviderFault, Step
@@ -59,6 +59,8 @@ class DockerProvider:
         self._pooled_for: Base | None = None
         self._judged: tuple[Observation, ...] = ()
         """The facts about the container that was judged last; every other must have the same."""
+        self._proven = False
+        """Whether the last look found everything, and nothing was seen to be gone since."""
         self._tell: Callable[[str], None] = lambda _fault: None
         self._runs: dict[str, asyncio.Task[Container] | Course] = {}
         """Waiting for a container, or in it."""
@@ -100,6 +102,7 @@ class DockerProvider:
         except OSError:
             raise ProviderFault("state_unusable") from None
         self._daemon = await self._stack.enter_async_context(Daemon(self._settings.host))
+        self._daemon.on_back = self._back
         self._looker = await self._stack.enter_async_context(
             Looker(self._daemon, self._settings, self._names)
         )
@@ -123,6 +126,7 @@ class DockerProvider:
 
     async def _act_on(self, found: Findings) -> None:
         """What waits must be what was judged."""
+        self._proven = not found.faults
         seen = tuple(each for each in found.observations if not each.name.startswith("smoke."))
         if self._pool is not None and (found.faults or seen != self._judged):
             self._pool.empty()
@@ -166,7 +170,15 @@ class DockerProvider:
             raise Unproven(WALL_CHANGED)
         return False
 
+    def _back(self) -> None:
+        """The daemon talks again. Whoever waits for it need not wait for the next try as well."""
+        if self._pool is not None:
+            self._pool.retry()
+        if not self._proven:
+            self._tell(DAEMON_GONE)
+
     def _drop(self, fault: str) -> None:
+        self._proven = False
         if self._pool is not None:
             self._pool.empty()
         self._tell(fault)

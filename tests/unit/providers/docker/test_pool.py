@@ -421,6 +421,18 @@ async def test_a_daemon_that_is_lost_takes_the_waiting_ones_along_and_is_told(ma
         await until(lambda: not before & set(world.daemon.boxes))
 
 
+async def test_when_the_daemon_is_back_it_goes_on_at_once_however_often_it_failed(make: Make) -> None:
+    async with make(pool=1) as (world, pool):
+        world.daemon.remove_error = world.daemon.create_error = "unreachable"
+        for _ in range(8):
+            world.daemon.on_lost()
+        pause_s = pool._retry_at - asyncio.get_running_loop().time()
+        world.daemon.remove_error = world.daemon.create_error = None
+        pool.retry()
+        async with asyncio.timeout(pause_s / 4):
+            await until(lambda: pool.waiting() == 2)
+
+
 # --- its end --------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -11,9 +12,9 @@ import pytest
 from plimsoll.contract.requests import Kind, Module, Python
 from plimsoll.contract.tiers import Tier
 from providers.docker.container import Container
-from providers.docker.pool import Pool, Unproven
+from providers.docker.pool import DAEMON_GONE, Pool, Unproven
 from providers.docker.provider import WALL_CHANGED, DockerProvider
-from providers.seam import NotStarted, Order, ProviderFault, Step
+from providers.seam import Findings, NotStarted, Order, ProviderFault, Step
 from tests.support.sandboxes import FakeSandbox, order
 
 RUN = "1" * 32
@@ -66,6 +67,62 @@ async def test_without_a_daemon_it_serves_nothing_and_says_so_at_every_look(tmp_
     for _ in range(2):
         found = await one.collect()
         assert (found.tier, found.faults) == (Tier.NONE, ("daemon_unreachable",))
+    await one.close()
+
+
+@contextlib.asynccontextmanager
+async def talking(place: Path) -> AsyncIterator[None]:
+    """A daemon that says its version, and of events nothing yet."""
+    writers = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                body = b"" if b"/events" in head else b'{"ApiVersion": "1.41"}'
+                length = b"transfer-encoding: chunked" if not body else b"content-length: %d" % len(body)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%s\r\n\r\n%s" % (length, body)
+                )
+
+    server = await asyncio.start_unix_server(answer, str(place / "none"))
+    try:
+        yield
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        (place / "none").unlink()
+
+
+async def heard(told: list[str], times: int) -> None:
+    async with asyncio.timeout(20):
+        while len(told) < times:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_daemon_that_comes_or_comes_back_is_looked_at_at_once(tmp_path: Path) -> None:
+    one, told = provider(tmp_path), list[str]()
+    await one.open(told.append)
+    await one.collect()
+    await asyncio.sleep(0.1)
+    assert told == []
+    for times in (1, 2):
+        async with talking(tmp_path):
+            await heard(told, times)
+    assert set(told) == {DAEMON_GONE}
+    await one.close()
+
+
+async def test_one_that_was_looked_at_before_its_events_came_back_stays_proven(tmp_path: Path) -> None:
+    one, told = provider(tmp_path), list[str]()
+    await one.open(told.append)
+    assert one._daemon is not None
+    await one._act_on(Findings(Tier.CONTAINER))
+    async with talking(tmp_path), asyncio.timeout(20):
+        await one._daemon.connected.wait()
+        await asyncio.sleep(0.05)
+    assert told == []
     await one.close()
 
 
