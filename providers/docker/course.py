@@ -96,6 +96,8 @@ class Course:
         self._writer: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[bytes | None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
+        self._answering = asyncio.Lock()
+        """One answer at a time goes to the agent: what others write behind it would not let it be seen that it has gone."""
         self._oom_before = self._oom_seen = 0
         self._over = False
 
@@ -146,7 +148,7 @@ class Course:
     async def _answer(self, called: Called) -> None:
         if self._order.call is None:
             return
-        async with self._order.call(called.message) as answer:
+        async with self._order.call(called.message) as answer, self._answering:
             with suppress(OSError):  # as above
                 for frame in self._sandbox.talk.reply(called.number, answer):
                     await self._sandbox.send(frame)

@@ -260,6 +260,7 @@ class Attached:
             raise StreamCut
         self._transport: asyncio.Transport = response.connection.transport
         self._aborted = False
+        self._writing: set[asyncio.Task[bool]] = set()
         protocol, queue = response.connection.protocol, stream._queue  # noqa: SLF001  # as above
         if protocol is None or queue is None:
             raise StreamCut
@@ -279,13 +280,25 @@ class Attached:
         return None if message is None else (message.stream, message.data)
 
     async def write(self, data: bytes) -> None:
-        """Return when there is room for more. Raises StreamCut."""
+        """Return when there is room for more. Raises StreamCut.
+
+        All writers wait for one future of the library's: cancelling it for one that is cancelled would cancel the others.
+        """
         if self._transport.is_closing():
             raise StreamCut
+        task = asyncio.create_task(self._written(data))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        if not await asyncio.shield(task):
+            raise StreamCut
+
+    async def _written(self, data: bytes) -> bool:
+        """False when the stream is cut. Ends with the connection at the latest."""
         try:
             await self._stream.write_in(data)
         except (aiohttp.ClientError, OSError, AssertionError, RuntimeError):
-            raise StreamCut from None
+            return False
+        return True
 
     async def abort(self) -> None:
         """Cut it now, whatever is still to be read or written; again is fine. Whoever reads finds the end."""

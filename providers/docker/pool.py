@@ -20,12 +20,14 @@ import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Self
 
 from plimsoll.contract.requests import Kind
 from providers.docker.container import Container
 from providers.docker.daemon import Daemon
 from providers.docker.names import Names, Reaper
+from providers.docker.removal import remove
 from providers.docker.settings import DockerSettings
 from providers.seam import NotStarted
 
@@ -99,7 +101,7 @@ class Pool:
         self._examine = examine
         self._dropped = dropped
         self._recheck = recheck
-        self._reaper = Reaper(names, daemon.remove)
+        self._reaper = Reaper(names, partial(remove, daemon))
         self._waiting: list[Container] = []
         """Longest waiting first."""
         self._running: set[Container] = set()

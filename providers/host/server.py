@@ -280,6 +280,12 @@ class Host:
         except TimeoutError:
             self._provider.cancel(run_id)
             last = Broken("provider_silent")
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            last = Broken(
+                "provider_failed"
+            )  # something below it was, which is no reason to lose an end and a slot
         except Exception:  # noqa: BLE001  # whatever a provider does, the run gets an end, and it may have run
             last = Broken("provider_failed")
         self._table.end(run_id, last if isinstance(last, Ended) else None)
@@ -370,3 +376,9 @@ def slots_of(settings: Mapping[str, Any]) -> int:
     if not isinstance(slots, int) or not 1 <= slots <= _MOST_SLOTS:
         raise ValueError("slots")
     return slots
+
+
+def _is_cancelled() -> bool:
+    """Whether this very task was asked to end."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

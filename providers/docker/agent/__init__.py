@@ -30,5 +30,6 @@ container serves one run. The agent says `ready` first; it reads nothing before.
 | `{"t":"result","exit":C}` | | the end of a snippet |
 | `{"t":"result","outcome":O,"detail":D,"truncated":B}` | | the end of a project: `completed`, `setup_failed`, `runner_failed` |
 
-End of file from the host ends the agent and with it the container. So does a frame that the agent does not know.
+End of file from the host ends the agent and with it the container, whatever a guest makes the agent wait for. A frame that the
+agent does not know ends it too.
 """

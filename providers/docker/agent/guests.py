@@ -44,6 +44,9 @@ def start(command: Sequence[str], spare: int | None = None) -> Guest:
     """Start `command` as the guest's uid in the workspace. Raises OSError when there is no process to be had."""
     with guests_files():
         (out, out_w), (err, err_w) = os.pipe(), os.pipe()
+    # These are files of the guest's: it may read there what it has written, and nothing is left when the agent does.
+    os.set_blocking(out, False)
+    os.set_blocking(err, False)
     try:
         pid = os.fork()
     except OSError:

@@ -1,6 +1,8 @@
 """The agent's one loop: frames in, guests started, their output and endings out."""
 
+import _thread
 import os
+import select
 import selectors
 import signal
 from collections import deque
@@ -43,6 +45,7 @@ class Agent:
 
     def serve(self) -> None:
         """Until the host is gone. Raises WireError, KeyError, TypeError when it talks nonsense: nothing can go on then."""
+        _thread.start_new_thread(_end_with, (self._source,))
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
@@ -157,13 +160,20 @@ class Agent:
         self._watch(guest.stdout, lambda: self._forward(guest.stdout, "stdout"))
         self._watch(guest.stderr, lambda: self._forward(guest.stderr, "stderr"))
 
-    def _forward(self, descriptor: int, stream: str, most: int = _READ) -> bool:
-        data = os.read(descriptor, most)
+    def _forward(self, descriptor: int, stream: str, most: int = _READ) -> None:
+        data = self._read(descriptor, most)
         if data:
             self._send({"t": "out", "step": self._step, "stream": stream}, data)
-        else:
+
+    def _read(self, descriptor: int, most: int) -> bytes:
+        """What is there; a pipe at its end is let go of."""
+        try:
+            data = os.read(descriptor, most)
+        except BlockingIOError:
+            return b""
+        if not data:
             self._drop(descriptor)
-        return bool(data)
+        return data
 
     def _reap(self, woken: int) -> None:
         os.read(woken, _READ)
@@ -205,7 +215,7 @@ class Agent:
     def _settle(self, descriptor: int, stream: str) -> None:
         """Send what the ended step has written; what its children write from now on belongs to no step and is thrown away."""
         waiting = guests.unread(descriptor) if self._open(descriptor) else 0
-        while waiting > 0:
+        while waiting > 0 and self._open(descriptor):
             before = min(waiting, _READ)
             self._forward(descriptor, stream, before)
             waiting -= before
@@ -213,8 +223,7 @@ class Agent:
             self._selector.modify(descriptor, selectors.EVENT_READ, lambda: self._throw_away(descriptor))
 
     def _throw_away(self, descriptor: int) -> None:
-        if not os.read(descriptor, _READ):
-            self._drop(descriptor)
+        self._read(descriptor, _READ)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -255,3 +264,11 @@ class Agent:
     def _drop(self, descriptor: int) -> None:
         self._selector.unregister(descriptor)
         os.close(descriptor)
+
+
+def _end_with(source: int) -> None:
+    """When the host is gone, be gone too: a guest may have found a way to make the loop wait."""
+    watched = select.poll()
+    watched.register(source, 0)  # its end is told without being asked for
+    watched.poll()
+    os._exit(1)

@@ -1,16 +1,21 @@
 """What the largest answers, asked for by programs that do not read them, make the service's processes hold."""
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from plimsoll.contract.grants import BACK_BYTES
-from tests.integration.grants.conftest import Api, Granted, broker_pid, processes_of
-from tests.integration.service.stand import bearer, http
+from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD
+from tests.integration.grants.conftest import BROKER, Granted, api, broker_pid, processes_of
+from tests.integration.service.stand import Stand, bearer, http
 from tests.support import mix
 from tests.support.docker import Daemon
 from tests.support.service import started
@@ -39,6 +44,32 @@ for _ in range(64):
     asking.append(channel)
 time.sleep(6)
 print("through")
+"""
+# Its answers wait for room on the way to it when it is stopped: by its own flood, or by its deadline.
+_STOPPED = """
+import os, threading, host
+def ask():
+    while True:
+        try: host.get("/v1/employees")
+        except host.HostError: pass
+for _ in range(16): threading.Thread(target=ask, daemon=True).start()
+for _ in range(6):
+    if os.fork() == 0:
+        while True: pass
+import time
+time.sleep(1)
+while FLOODS: os.write(1, b"x" * 65536)
+time.sleep(60)
+"""
+# Each answer is small enough to be handed on at once.
+_BUSY = """
+import concurrent.futures, host, os
+for _ in range(8):
+    if os.fork() == 0:
+        while True: pass
+with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    print(sum(pool.map(lambda _: len(host.get("/v1/employees/60").body), range(300))), flush=True)
+os._exit(0)
 """
 _READ = """
 import concurrent.futures, host
@@ -73,40 +104,81 @@ def _resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
-def test_runs_that_ask_for_the_largest_answers_cost_the_service_little_and_lose_none(
-    on_sqlite: Granted, hr: Api, docker: Daemon, image: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hr.answers["/v1/employees"] = lambda _: (200, {"content-type": "text/plain; charset=utf-8"}, LARGEST)
-    on_sqlite.stand.settings |= docker.settings(image) | {
-        "SANDBOX_PROVIDER": "docker",
-        "SANDBOX_DOCKER_POOL": "1",
-        "SANDBOX_MEMORY_MB": "1024",
-        "SANDBOX_TOTAL_MEMORY_MB": "8192",
-        "SANDBOX_EVIDENCE_INTERVAL_S": "3600",
-    }
-    environ = on_sqlite.stand.environ()
+@dataclass
+class Served:
+    """A service over containers, with a grant for an API of the largest answers."""
+
+    client: httpx2.Client
+    token: str
+    pids: Mapping[str, int]
+
+    def run(self, code: str, timeout_ms: int = 60_000) -> dict[str, Any]:
+        payload = {"kind": "python", "code": code, "grant_profile": "hr-read"}
+        body = {"payload": payload, "timeout_ms": timeout_ms}
+        result: dict[str, Any] = mix.ask(self.client, body, bearer(self.token))["result"]
+        return result
+
+    def free(self) -> tuple[int, int]:
+        (found,) = self.client.get("/v1/providers", headers=bearer(self.token)).json()["providers"]
+        return found["free"], found["slots"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, docker: Daemon, image: str) -> Iterator[Served]:
+    settings = (
+        BROKER
+        | docker.settings(image)
+        | {
+            "SANDBOX_PROVIDER": "docker",
+            "SANDBOX_DOCKER_POOL": "1",
+            "SANDBOX_MEMORY_MB": "1024",
+            "SANDBOX_TOTAL_MEMORY_MB": "8192",
+            "SANDBOX_EVIDENCE_INTERVAL_S": "3600",
+        }
+    )
+    stand = Stand(tmp_path_factory.mktemp("large"), "", settings)
     with (
-        started(environ, on_sqlite.stand.folder / "log", start_s=240) as running,
+        api() as hr,
+        started(stand.environ(), stand.folder / "log", start_s=240) as running,
         http(running.url, 240) as client,
     ):
-        on_sqlite.profile(hr, max_calls=1_000)
-        token = on_sqlite.caller("reporting")
-        service = running.process.pid
-        broker = broker_pid(service)
-        (provider,) = [
-            pid for pid, words in processes_of(service).items() if "--fd" in words and pid != broker
-        ]
+        plain = {"content-type": "text/plain; charset=utf-8"}
+        hr.answers["/v1/employees"] = lambda _: (200, plain, LARGEST)
+        hr.answers["/v1/employees/60"] = lambda _: (200, plain, b"x" * (60 << 10))
+        granted = Granted(stand)
+        granted.profile(hr, max_calls=100_000)
+        broker = broker_pid(running.process.pid)
+        below = processes_of(running.process.pid).items()
+        (provider,) = [pid for pid, words in below if "--fd" in words and pid != broker]
+        yield Served(client, granted.caller("reporting"), {"broker": broker, "provider": provider})
 
-        def run(code: str) -> str:
-            payload = {"kind": "python", "code": code, "grant_profile": "hr-read"}
-            answer = mix.ask(client, {"payload": payload, "timeout_ms": 60_000}, bearer(token))
-            return str(answer["result"]["stdout"])
 
-        with growth({"broker": broker, "provider": provider}) as found, ThreadPoolExecutor(RUNS) as pool:
-            unread = list(pool.map(run, [_UNREAD] * RUNS))
-        with capsys.disabled():
-            print({name: f"{held / MIB / RUNS:.0f} MiB a run" for name, held in found.items()})
-        assert unread == ["through\n"] * RUNS
-        assert len(hr.seen) >= RUNS  # it did ask
-        assert max(found.values()) <= RUNS * MOST_OF_ONE
-        assert run(_READ) == f"{{{BACK_BYTES // 2}}} 24\n"
+def test_runs_that_ask_for_the_largest_answers_cost_the_service_little_and_lose_none(
+    service: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with growth(service.pids) as found, ThreadPoolExecutor(RUNS) as pool:
+        unread = list(pool.map(service.run, [_UNREAD] * RUNS))
+    with capsys.disabled():
+        print({name: f"{held / MIB / RUNS:.0f} MiB a run" for name, held in found.items()})
+    assert [each["stdout"] for each in unread] == ["through\n"] * RUNS
+    assert max(found.values()) <= RUNS * MOST_OF_ONE
+    assert service.run(_READ)["stdout"] == f"{{{BACK_BYTES // 2}}} 24\n"
+
+
+@pytest.mark.parametrize(("floods", "exit_code"), [(True, EXIT_FLOOD), (False, EXIT_DEADLINE)])
+def test_a_run_that_is_stopped_while_its_answers_wait_gets_its_end_and_gives_its_slot_back(
+    service: Served, floods: object, exit_code: int
+) -> None:
+    code = _STOPPED.replace("FLOODS", repr(floods))
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: service.run(code, 4_000), range(4)))
+    assert [each["exit_code"] for each in results] == [exit_code] * 4
+    end = time.monotonic() + 30
+    while len(set(free := service.free())) > 1:
+        assert time.monotonic() < end, free
+        time.sleep(0.1)
+
+
+def test_sixteen_calls_at_once_beside_busy_processes_are_all_answered(service: Served) -> None:
+    result = service.run(_BUSY)
+    assert (result["exit_code"], result["stdout"]) == (0, f"{300 * (60 << 10)}\n"), result

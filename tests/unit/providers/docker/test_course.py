@@ -467,6 +467,40 @@ class TestCalls:
         assert ended.is_set()
         assert "reply" not in box.heard
 
+    async def test_an_agent_that_asks_again_at_each_answer_is_never_counted_as_asking_too_much(self) -> None:
+        """However many of its answers are under way: one goes, and is counted as gone before the next."""
+        asked, going, most = 16, 0, 0
+
+        class Slow(FakeSandbox):
+            @override
+            async def send(self, data: bytes) -> None:
+                nonlocal going, most, asked
+                await super().send(data)  # the agent has it at once, and whoever sent it hears that late
+                if self.heard[-1] == "reply":
+                    going, most = going + 1, max(most, going + 1)
+                    if asked < 100:
+                        asked += 1
+                        self.say("call", b"message", n=asked, size=7)
+                    for _ in range(50):
+                        await asyncio.sleep(0)
+                    going -= 1
+                    if self.heard.count("reply") == 100:
+                        self.say("result", exit=0)
+
+        @asynccontextmanager
+        async def call(_message: bytes) -> AsyncIterator[bytes]:
+            yield b"answer"
+
+        box = Slow()
+
+        def begin() -> None:
+            for number in range(1, 17):
+                box.say("call", b"message", n=number, size=7)
+
+        box.on["run"] = begin
+        assert await steps(course_of(box, order(SNIPPET, call=call))) == [BEGUN, Finish(0)]
+        assert most == 1
+
     async def test_a_call_without_a_grant_breaks_the_run(self) -> None:
         seen = await snippet(lambda box: box.say("call", b"message", n=1, size=7))
         assert seen[-1] == Break("call_without_grant")
