@@ -21,7 +21,7 @@ The code of a run (kinds `javascript` and `python`) is a list of words, one afte
                     before `out`, `err`, `hex`, `fill`, `exit`, `break`, …
     hang            never end (the host gives up `GRACE_S` after the run's timeout)
     freeze          SIGSTOP this process: the link falls silent, the socket stays open
-    raise           raise inside the provider
+    raise           raise inside the provider;  uncalled  the same, a cancellation that nobody asked for
     exit:CODE       end with that exit code (default 0);  break  end as Broken("effect")
 
 A project's steps are such lists, each with its own output and exit code; the first that fails is the last. What a step can do
@@ -288,6 +288,8 @@ class EffectProvider:
                 os._exit(7)
             case "freeze":
                 os.kill(os.getpid(), signal.SIGSTOP)
+            case "uncalled":
+                raise asyncio.CancelledError
             case _:
                 raise RuntimeError(name)
         return False

@@ -200,7 +200,9 @@ async def test_a_death_after_the_start_is_lost_wherever_it_happens(
         assert effects_seen() == [wanted.run_id]
 
 
-@pytest.mark.parametrize("code", ["effect raise", "begin effect raise", "effect break"])
+@pytest.mark.parametrize(
+    "code", ["effect raise", "begin effect raise", "effect uncalled", "begin effect uncalled", "effect break"]
+)
 async def test_a_provider_that_fails_breaks_only_the_run(place: Path, code: str) -> None:
     async with effects(place) as (supervisor, _, _):
         wanted = spec()
