@@ -27,7 +27,7 @@ KEPT_S: Final = 2.0
 """Less than servers keep an idle connection, so that one that is taken again is nearly never gone."""
 _HEAD_BYTES: Final = 16 << 10
 _CHUNK: Final = 256 << 10
-_AT_HAND: Final = 64 << 10
+AT_HAND: Final = 64 << 10
 """A longer answer is only read when its asker is ready for it."""
 _PATH: Final = "/v1/calls"
 
@@ -94,7 +94,7 @@ class _Connection:
                     raise ConnectionResetError
                 case _:
                     pass  # an interim answer
-            if len(answer) > _AT_HAND and not is_ready:
+            if len(answer) > AT_HAND and not is_ready:
                 await ready()
                 is_ready = True
             if len(answer) > ANSWER_BYTES:

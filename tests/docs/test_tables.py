@@ -20,6 +20,7 @@ from broker.addresses import AddressFault
 from broker.lease import LEASES, LeaseFault
 from broker.mint import MintFault
 from broker.profiles import ProfileFault
+from broker.room import ROOM_BYTES
 from plimsoll.client import errors
 from plimsoll.contract import bounds, grants, results
 from plimsoll.contract.grants import IN_FLIGHT, MESSAGE_BYTES, CallCode
@@ -28,6 +29,7 @@ from plimsoll.contract.rest import OutcomeName
 from plimsoll.contract.tiers import FLOORS, Tier
 from plimsoll.records.digests import RECORD_FIELDS
 from providers.docker import frames
+from providers.host.broker import AT_HAND
 from providers.wasm import protocol
 from tests.architecture.repository import ROOT, named, short
 from tests.docs.pages import page, plain, table
@@ -209,10 +211,12 @@ def test_every_failure_of_a_call_is_on_its_page() -> None:
 
 def test_the_bounds_of_calls_are_on_their_page() -> None:
     rows = table(page("guest-api"), "what", "how much")
-    messages, answers, at_once, calls, together = (how_much for _, how_much in rows)
+    messages, answers, at_once, held, calls, together = (how_much for _, how_much in rows)
     assert messages == f"{MESSAGE_BYTES >> 20} MiB"
     assert answers == f"{grants.BACK_BYTES >> 20} MiB"
     assert at_once.startswith(f"{IN_FLIGHT};")
+    assert held.startswith(f"{ROOM_BYTES >> 20} MiB and one answer more.")
+    assert f"{AT_HAND >> 10} KiB" in held
     assert calls == f"{frames.CALLS:,}" == f"{protocol.MOST_CALLS:,}"
     assert together == f"{frames.CALLS_BYTES >> 30} GiB"
 
