@@ -18,17 +18,19 @@ ROOM_BYTES: Final = 2 * BACK_BYTES
 class Held:
     """One answer's part of the room."""
 
-    __slots__ = ("_owned", "_room", "size")
+    __slots__ = ("_goes_beyond", "_owned", "_room", "size")
 
     def __init__(self, room: "Room", owned: AsyncExitStack) -> None:
         """Nothing yet."""
         self.size = 0
+        self._goes_beyond = False
         self._room, self._owned = room, owned
 
     async def take(self, size: int) -> None:
         """So many bytes more, once there is room for them or this is the one that needs none."""
-        if self._room.left < size and self._room.beyond is not self:
-            await self._owned.enter_async_context(self._room.turn(self))
+        if self._room.left < size and not self._goes_beyond:
+            await self._owned.enter_async_context(self._room.turn)
+            self._goes_beyond = True
         self._count(size)
 
     def becomes(self, size: int) -> None:
@@ -46,9 +48,8 @@ class Room:
     def __init__(self, size: int = ROOM_BYTES) -> None:
         """All of it is left."""
         self.left = size
-        self.beyond: Held | None = None
-        """The answer that needs no room."""
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
+        """Held by the answer that needs no room."""
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[Held]:
@@ -59,13 +60,3 @@ class Room:
                 yield held
             finally:
                 held.becomes(0)
-
-    @asynccontextmanager
-    async def turn(self, held: Held) -> AsyncIterator[None]:
-        """Be the one that goes beyond it."""
-        async with self._turn:
-            self.beyond = held
-            try:
-                yield
-            finally:
-                self.beyond = None

@@ -172,6 +172,11 @@ def find(of_process: str, container_id: str, where: Mounts) -> Groups:
     return Groups(folders, frozenset(name for name in _CONTROLLERS if name not in paths))
 
 
+def holds(of_process: str, container_id: str) -> bool:
+    """Whether a process with this /proc/<pid>/cgroup is in any group of the container's own."""
+    return any(is_of(path, container_id) for path in _paths(of_process).values())
+
+
 def is_of(path: str, container_id: str) -> bool:
     """Whether a group's path is this container's own, and not one beside or below it."""
     last = path.rpartition("/")[2]

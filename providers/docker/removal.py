@@ -6,20 +6,19 @@ one of this machine and in that container's control groups.
 
 import os
 import signal
-from typing import Any, Final
+from typing import Any
 
+from providers.docker import cgroups
 from providers.docker.daemon import Daemon, DaemonError
 from providers.docker.process import Process
-
-_AWAY: Final = {"unreachable", "unknown"}
 
 
 async def remove(daemon: Daemon, name: str) -> bool:
     """True if it was there. When this returns it is gone, otherwise DaemonError."""
     try:
         return await daemon.remove(name)
-    except DaemonError as failure:
-        if failure.code in _AWAY or not _ended(await daemon.inspect(name)):
+    except DaemonError:
+        if not _ended(await daemon.inspect(name)):
             raise
     return await daemon.remove(name)
 
@@ -28,14 +27,14 @@ def _ended(told: dict[str, Any]) -> bool:
     """End the process that the daemon names; whether it is this container's and was there."""
     state, container = told.get("State"), told.get("Id")
     pid = state.get("Pid") if isinstance(state, dict) else None
-    if not isinstance(pid, int) or pid <= 0 or not isinstance(container, str) or not container:
+    if not isinstance(pid, int) or pid <= 0 or not isinstance(container, str):
         return False
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if container not in Process(pid).text("cgroup"):
+        if not cgroups.holds(Process(pid).text("cgroup"), container):
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except OSError:

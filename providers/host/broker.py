@@ -31,8 +31,8 @@ AT_HAND: Final = 64 << 10
 """A longer answer is only read when its asker is ready for it."""
 _PATH: Final = "/v1/calls"
 
-
 Ready = Callable[[], Awaitable[None]]
+"""Returns when there is a place for a long answer."""
 
 
 class BrokerFailed(Exception):

@@ -283,9 +283,8 @@ class Host:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            last = Broken(
-                "provider_failed"
-            )  # something below it was, which is no reason to lose an end and a slot
+            # Something below it was, which is no reason to lose an end and a slot.
+            last = Broken("provider_failed")
         except Exception:  # noqa: BLE001  # whatever a provider does, the run gets an end, and it may have run
             last = Broken("provider_failed")
         self._table.end(run_id, last if isinstance(last, Ended) else None)

@@ -123,10 +123,9 @@ class Course:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 if self._call is not None:
+                    # It is handed back later: there is no other call meanwhile that it could be in the way of.
                     async with self._call(message) as answer:
-                        return (
-                            answer  # there is no other call meanwhile, so none that it could be in the way of
-                        )
+                        return answer
         return b""
 
     def looked(self) -> bool:

@@ -35,6 +35,7 @@ from providers.docker.sight import Sight
 from providers.seam import Begun, Break, Finish, Order, Step
 from tests.support import docker as real
 from tests.support.fake_docker import FakeDaemon
+from tests.support.runs import rss_mb
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -142,10 +143,6 @@ def order(payload: Python | Project, *, stream: bool = False, timeout_ms: int = 
     return Order(RUN_ID, RUN_ID, payload, timeout_ms, CAP, stream=stream)
 
 
-def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-
 def check(steps: list[Step], payload: Python | Project) -> None:
     """What must be true of every run, whatever its agent said."""
     assert isinstance(steps[0], Begun)
@@ -184,7 +181,7 @@ async def test_an_agent_that_says_anything_at_any_moment(
     settings = DockerSettings(
         provider=f"docker@{runtime}", state_dir=str(tmp_path), runtime=runtime, memory_mb=128
     )
-    before, ran = resident_mb(), 0
+    before, ran = rss_mb(os.getpid()), 0
     room = asyncio.Semaphore(4)
     loop = asyncio.get_running_loop()
     host = docker.host
@@ -211,7 +208,7 @@ async def test_an_agent_that_says_anything_at_any_moment(
                 group.create_task(one(daemon, names, seed))
         assert names.strays() == []
     assert ran > SEEDS // 2
-    assert resident_mb() - before < 256
+    assert rss_mb(os.getpid()) - before < 256
     there = docker.call("GET", "/containers/json?all=1")
     assert [each["Id"] for each in there if each["ImageID"] == hostile_image] == []
 

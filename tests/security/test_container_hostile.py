@@ -20,9 +20,8 @@ import plimsoll
 from plimsoll.client import errors
 from plimsoll.client.results import ProjectRun, Run
 from plimsoll.contract.results import Outcome
-from tests.integration.service.stand import rss_mb
 from tests.support.docker import Daemon
-from tests.support.runs import children
+from tests.support.runs import children, rss_mb
 from tests.support.service import Running, environment, started
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]

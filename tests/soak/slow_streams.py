@@ -10,8 +10,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.integration.service.stand import Stand, rss_mb
+from tests.integration.service.stand import Stand
 from tests.integration.service.wire import Line, drain, stream
+from tests.support.runs import rss_mb
 
 FULL = 65_536
 

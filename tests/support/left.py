@@ -19,6 +19,7 @@ from providers.docker.recipe import GUEST
 from tests.bench.processes import children
 from tests.support.births import Births
 from tests.support.docker import Daemon
+from tests.support.runs import rss_mb
 from tests.support.service import Running
 
 Counts = dict[str, float]
@@ -28,7 +29,6 @@ _OF_A_SHIM: Final = 6
 """Descriptors that containerd has for each, at most."""
 _CGROUPS: Final = "/sys/fs/cgroup"
 AGENT: Final = GUEST - 1
-_PAGE_MIB: Final = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 TOLERANCE: Final[Mapping[str, float]] = {
     # Kept connections: each caller's to the service, each background task's to the daemon. They are closed after some seconds.
@@ -191,7 +191,7 @@ def _of_process(name: str, pid: int) -> Counts:
     return {
         f"{name} descriptors": sum(1 for _ in (place / "fd").iterdir()),
         f"{name} threads": sum(1 for _ in (place / "task").iterdir()),
-        f"{name} MiB": int((place / "statm").read_text().split()[1]) * _PAGE_MIB,
+        f"{name} MiB": rss_mb(pid),
     }
 
 

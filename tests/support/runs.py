@@ -97,8 +97,6 @@ async def run(worker: Worker, code: str, *, tenant: str = TENANT, timeout_ms: in
     return await follow(worker, await reserved(worker, wanted), job(wanted, code))
 
 
-_MEMFD = "/memfd:"
-
 # --- processes ------------------------------------------------------------------------------------------------------------
 
 
@@ -139,6 +137,15 @@ def environment(pid: int) -> bytes:
 def descriptors(pid: int) -> dict[str, str]:
     """What a process has open, by number. Needs root for one that is not dumpable."""
     return {link.name: str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process, MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+_MEMFD = "/memfd:"
 
 
 def memory_holds(pid: int, needle: bytes) -> bool:

@@ -220,10 +220,7 @@ class Agent:
             self._forward(descriptor, stream, before)
             waiting -= before
         if self._open(descriptor):
-            self._selector.modify(descriptor, selectors.EVENT_READ, lambda: self._throw_away(descriptor))
-
-    def _throw_away(self, descriptor: int) -> None:
-        self._read(descriptor, _READ)
+            self._selector.modify(descriptor, selectors.EVENT_READ, lambda: self._read(descriptor, _READ))
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -18,16 +17,16 @@ from tests.integration.grants.conftest import BROKER, Granted, api, broker_pid, 
 from tests.integration.service.stand import Stand, bearer, http
 from tests.support import mix
 from tests.support.docker import Daemon
+from tests.support.runs import rss_mb
 from tests.support.service import started
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.component("docker")]
 
-MIB = 1 << 20
 RUNS = 4
 # Two bytes each, and six as JSON: no body makes a longer message.
 LARGEST = "é".encode() * (BACK_BYTES // 2)
-MOST_OF_ONE = 80 * MIB
-"""Of the broker and of the provider, for each run: a few answers of 12 MiB, where 16 may be under way."""
+MOST_OF_ONE = 80
+"""MiB, of the broker and of the provider, for each run: a few answers of 12 MiB, where 16 may be under way."""
 
 _UNREAD = """
 import json, socket, time
@@ -80,16 +79,16 @@ print(set(answers), len(answers))
 
 
 @contextmanager
-def growth(pids: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """The most bytes that each process held during the block beyond what it held before; complete after it."""
-    before = {name: _resident(pid) for name, pid in pids.items()}
-    found = dict.fromkeys(pids, 0)
+def growth(pids: Mapping[str, int]) -> Iterator[dict[str, float]]:
+    """The most MiB that each process held during the block beyond what it held before; complete after it."""
+    before = {name: rss_mb(pid) for name, pid in pids.items()}
+    found = dict.fromkeys(pids, 0.0)
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(0.005):
             for name, pid in pids.items():
-                found[name] = max(found[name], _resident(pid) - before[name])
+                found[name] = max(found[name], rss_mb(pid) - before[name])
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
@@ -98,10 +97,6 @@ def growth(pids: Mapping[str, int]) -> Iterator[dict[str, int]]:
         finally:
             over.set()
             watching.result()
-
-
-def _resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
 @dataclass
@@ -159,7 +154,7 @@ def test_runs_that_ask_for_the_largest_answers_cost_the_service_little_and_lose_
     with growth(service.pids) as found, ThreadPoolExecutor(RUNS) as pool:
         unread = list(pool.map(service.run, [_UNREAD] * RUNS))
     with capsys.disabled():
-        print({name: f"{held / MIB / RUNS:.0f} MiB a run" for name, held in found.items()})
+        print({name: f"{held / RUNS:.0f} MiB a run" for name, held in found.items()})
     assert [each["stdout"] for each in unread] == ["through\n"] * RUNS
     assert max(found.values()) <= RUNS * MOST_OF_ONE
     assert service.run(_READ)["stdout"] == f"{{{BACK_BYTES // 2}}} 24\n"

@@ -4,7 +4,6 @@ Ground truth is the side-effect file: a run's id is appended to it when its "cod
 """
 
 import json
-import os
 import sys
 import time
 from collections import Counter
@@ -171,9 +170,3 @@ def http(url: str, seconds: float = 40) -> httpx2.Client:
     """A client without proxies, redirects, retries or TLS, and with room for many threads."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx2.Client(base_url=url, trust_env=False, verify=False, timeout=seconds, limits=limits)
-
-
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process, MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -12,8 +12,9 @@ from plimsoll.contract.requests import Kind
 from plimsoll.contract.results import ScriptResult
 from plimsoll.records import result_digest
 from tests.integration.service.conftest import House
-from tests.integration.service.stand import EVENTS, Event, Json, Stand, events_in, keyed, rss_mb
+from tests.integration.service.stand import EVENTS, Event, Json, Stand, events_in, keyed
 from tests.integration.service.wire import Line, drain, stream
+from tests.support.runs import rss_mb
 
 
 def text_of(said: Json, stream_name: str = "stdout") -> bytes:

@@ -80,7 +80,7 @@ async def test_whoever_is_cancelled_leaves_its_part_and_its_turn() -> None:
         await asyncio.gather(task, return_exceptions=True)
     async with asyncio.timeout(5), room.hold() as held:
         await read(held, 2 * SIZE)
-    assert (room.left, room.beyond) == (SIZE, None)
+    assert (room.left, room.turn.locked()) == (SIZE, False)
 
 
 @given(st.lists(st.integers(1, 250), min_size=1, max_size=12))

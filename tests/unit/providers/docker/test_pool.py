@@ -450,10 +450,17 @@ async def test_at_the_end_everything_is_gone_whatever_it_was_doing(make: Make) -
     assert not world.names._place.exists()
 
 
-async def test_one_that_is_being_made_at_the_end_is_waited_for_and_removed(make: Make) -> None:
+@contextlib.asynccontextmanager
+async def making(make: Make) -> AsyncIterator[tuple[World, Pool]]:
+    """A pool whose two containers are just being made, and stay so."""
     async with make(pool=1, full=False) as (world, pool):
         world.daemon.may_create.clear()
         await until(lambda: len(world.daemon.created) == 2)
+        yield world, pool
+
+
+async def test_one_that_is_being_made_at_the_end_is_waited_for_and_removed(make: Make) -> None:
+    async with making(make) as (world, pool):
         asyncio.get_running_loop().call_later(0.1, world.daemon.may_create.set)
     assert world.daemon.most_boxes == 2
     assert (world.daemon.boxes, pool.alive()) == ({}, 0)
@@ -464,9 +471,7 @@ async def test_one_that_would_not_end_by_itself_is_waited_for_longer_than_the_ot
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "CLOSE_S", 0.01)
-    async with make(pool=1, full=False) as (world, pool):
-        world.daemon.may_create.clear()
-        await until(lambda: len(world.daemon.created) == 2)
+    async with making(make) as (world, pool):
         asyncio.get_running_loop().call_later(0.2, world.daemon.may_create.set)
     assert (world.daemon.boxes, pool.alive()) == ({}, 0)
     assert not world.names._place.exists()
@@ -477,9 +482,8 @@ async def test_not_even_that_one_is_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(pool_module, "CLOSE_S", 0.01)
     monkeypatch.setattr(pool_module, "LEFTOVER_S", 0.1)
-    async with make(pool=1, full=False) as (world, _):
-        world.daemon.may_create.clear()
-        await until(lambda: len(world.daemon.created) == 2)
+    async with making(make) as (world, _):
+        pass
     assert {path.name for path in world.names._place.iterdir()} == set(world.daemon.created)
 
 
