@@ -18,17 +18,23 @@ __all__ = ["runtime", "start"]  # fixtures
 
 pytestmark = pytest.mark.timeout(300)
 
-# Takes bytes out of its own pipe in the moment between the agent's look at it and its read.
+# Takes bytes out of its own pipe in the moment between the agent's look at it and its read, until nobody hears the other pipe.
 TAKES_BACK = r"""
-import os, random, time
+import fcntl, os, random, termios, time
+def unread(pipe): return any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
 mine = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK)
-end = time.monotonic() + 4
+end = time.monotonic() + SECONDS
 while time.monotonic() < end:
     os.write(1, b".")
     until = time.perf_counter() + random.uniform(0, 120e-6)
     while time.perf_counter() < until: pass
     try: os.read(mine, 1)
-    except BlockingIOError: pass
+    except BlockingIOError: continue
+    os.write(2, b"!")
+    time.sleep(0.01)
+    if unread(2):
+        time.sleep(1.5)
+        while unread(2): UNHEARD
 os.write(2, b"still heard")
 """
 # Leaves the last reference to a connection whose closing lingers with the agent: it closes what it was sent and did not want.
@@ -59,9 +65,9 @@ while True: time.sleep(1)
 
 def test_bytes_that_a_guest_takes_back_hold_nothing_up(start: Start) -> None:
     sandbox = start("python")
-    events = sandbox.run(Python(TAKES_BACK))
+    events = sandbox.run(Python(TAKES_BACK.replace("SECONDS", "4").replace("UNHEARD", "os._exit(3)")))
     errors = b"".join(each.data for each in events if isinstance(each, Output) and each.stream == "stderr")
-    assert (errors, events[-1]) == (b"still heard", SnippetEnded(0))
+    assert (errors.lstrip(b"!"), events[-1]) == (b"still heard", SnippetEnded(0))
 
 
 def stalled(sandbox: Sandbox, program: str) -> None:
@@ -75,7 +81,7 @@ def stalled(sandbox: Sandbox, program: str) -> None:
 
 def test_an_agent_whose_bytes_are_taken_back_ends_with_the_host(start: Start) -> None:
     sandbox = start("python")
-    stalled(sandbox, TAKES_BACK.replace("+ 4", "+ 600"))
+    stalled(sandbox, TAKES_BACK.replace("SECONDS", "600").replace("UNHEARD", "time.sleep(1)"))
     sandbox.gone()
 
 
