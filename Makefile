@@ -12,12 +12,13 @@ CACHE := $(VENV)/.cache-filled
 JUDGE := .venv-published/.installed
 # What sandboxes are compared with, likewise.
 OTHER := .venv-llm-sandbox/.installed
+TEST_FLAGS := $(if $(PYTEST_FLAGS),-- $(PYTEST_FLAGS))
 PROJECTS := pyproject.toml clients/python/pyproject.toml
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --universal --python-version 3.11 \
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo demo-grant serve test check bench soak images lock openapi guest clean
+.PHONY: help setup setup-dev demo demo-grant serve test test-walls test-long test-all test-changed durations check bench soak images lock openapi guest clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -36,8 +37,23 @@ demo-grant: $(CACHE) ## run the example of grants: programs that call an API, an
 serve: $(CACHE) ## start the service on this machine (SANDBOX_PROVIDER names its walls; wasm when unset)
 	@exec env SANDBOX_PROVIDER=$${SANDBOX_PROVIDER:-wasm} $(BIN)/plimsolld
 
-test: $(DEV) $(CACHE) $(JUDGE) ## run all tests; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+test: $(DEV) $(CACHE) ## run the tests that need no docker, no database server and no network (PYTEST_FLAGS="PATH -x")
+	$(BIN)/python tests/run.py fast $(TEST_FLAGS)
+
+test-walls: $(DEV) $(CACHE) $(JUDGE) ## those that need a docker daemon, Postgres, a browser or a published client (root)
+	$(BIN)/python tests/run.py walls $(TEST_FLAGS)
+
+test-long: $(DEV) $(CACHE) ## soak, floods and repetitions at full size, and the wasm guest built anew (npm)
+	SOAK_SECONDS=$${SOAK_SECONDS:-120} SOAK_RUNS=$${SOAK_RUNS:-500} $(BIN)/python tests/run.py long $(TEST_FLAGS)
+
+test-all: $(DEV) $(CACHE) $(JUDGE) ## all of these; what is unavailable is skipped with its reason (PLIMSOLL_REQUIRE=a,b fails instead)
+	SOAK_SECONDS=$${SOAK_SECONDS:-120} SOAK_RUNS=$${SOAK_RUNS:-500} $(BIN)/python tests/run.py fast walls long $(TEST_FLAGS)
+
+test-changed: $(DEV) $(CACHE) ## the long tests of what the last forty commits changed, at small size
+	$(BIN)/python tests/run.py changed $(TEST_FLAGS)
+
+durations: $(DEV) ## note how long each test file took in the last runs, here and in CONTRIBUTING.md
+	$(BIN)/python tests/run.py durations
 
 check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, known vulnerabilities
 	$(BIN)/ruff check .

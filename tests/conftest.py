@@ -3,8 +3,8 @@
 A test that needs one says so, with the marker `@pytest.mark.component("wasm")` where this file can tell
 whether it is there, or with a call `require("guest-build", available=…, why="…")` where only the test can. An
 absent component skips the test and the reason is printed. The environment variable `PLIMSOLL_REQUIRE` (names,
-comma separated) turns that skip into a failure, and fails a whole run in which no test asked for a named
-component.
+comma separated) turns that skip into a failure. `tests/run.py` runs a whole layer, and fails if no test of it asked for a
+named component: it reads them from the file that `PLIMSOLL_ASKED` names.
 """
 
 import importlib.util
@@ -12,12 +12,17 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from typing_extensions import override
+from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.docker import Daemon, available, build_image, daemon, runsc_available
+from tests.support.docker import Daemon, available, daemon, prepare, runsc_available
+from tests.support.layers import alone, file_of, layer_of, piece, seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,6 +87,11 @@ def require(component: str, available: bool, why: str) -> None:  # noqa: FBT001 
     pytest.skip(f"{component}: {why}")
 
 
+# On a busy machine any example may take long, and is no less true.
+settings.register_profile("plimsoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("plimsoll")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if unknown := _required() - COMPONENTS.keys():
         names = ", ".join(sorted(unknown))
@@ -98,35 +108,71 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         require(name, available, why)
 
 
-def _is_whole_run(config: pytest.Config) -> bool:
-    chosen = config.getoption("keyword") or config.getoption("markexpr") or config.getoption("collectonly")
-    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Of a layer (`PLIMSOLL_TEST_LAYER`), no file of another is read, except for the long one: any may have a test for it."""
+    layer = os.environ.get("PLIMSOLL_TEST_LAYER")
+    if layer in {None, "long"} or not collection_path.name.startswith("test_"):
+        return None
+    return True if collection_path.suffix == ".py" and layer_of(collection_path) != layer else None
 
 
-def _never_asked(config: pytest.Config) -> set[str]:
-    return _required() - _asked if _is_whole_run(config) else set()
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Each piece of the tests goes to one worker, which owns what it starts for it."""
+
+    class Pieces(LoadScopeScheduling):  # type: ignore[misc]  # the package says nothing of its types
+        @override
+        def _split_scope(self, nodeid: str) -> str:
+            return piece(nodeid)
+
+    return Pieces(config, log)
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if _never_asked(session.config) and exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """What belongs to the long layer, if that is asked for; what measures time is marked; the longest files come first."""
+    if os.environ.get("PLIMSOLL_TEST_LAYER") == "long":
+        chosen = [each for each in items if layer_of(each.path) == "long" or each.get_closest_marker("sized")]
+        config.hook.pytest_deselected(items=[each for each in items if each not in set(chosen)])
+        items[:] = chosen
+    for item in items:
+        if alone(item.nodeid):
+            item.add_marker(pytest.mark.alone)
+    yield  # to who chooses by markers, and puts together what shares a fixture
+    items.sort(key=lambda item: (-seconds(file_of(item.nodeid)), piece(item.nodeid)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for name in sorted(_never_asked(config)):
-        terminalreporter.write_line(
-            f"ERROR PLIMSOLL_REQUIRE names {name}, and no test asked for it", red=True
-        )
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test printed travels to who reports it as UTF-8, which has no lone surrogates."""
+    report = yield
+    report.sections = [
+        (name, said.encode("utf-8", "backslashreplace").decode()) for name, said in report.sections
+    ]
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    if place := os.environ.get("PLIMSOLL_ASKED"):
+        with Path(place).open("a", encoding="ascii") as file:
+            file.writelines(f"{name}\n" for name in sorted(_asked))
 
 
 @pytest.fixture(scope="session")
-def docker() -> Iterator[Daemon]:
-    """One docker daemon for all tests that ask, in a directory with a short name: a Unix socket's path has little room."""
-    with tempfile.TemporaryDirectory(prefix="pd-") as place, daemon(Path(place)) as found:
-        yield found
+def docker_with_image() -> Iterator[tuple[Daemon, str]]:
+    """In a directory with a short name: a Unix socket's path has little room."""
+    with tempfile.TemporaryDirectory(prefix="pd-") as place:
+        image = prepare(Path(place))
+        with daemon(Path(place)) as found:
+            yield found, image
 
 
 @pytest.fixture(scope="session")
-def image(docker: Daemon) -> str:
+def docker(docker_with_image: tuple[Daemon, str]) -> Daemon:
+    """One docker daemon for all tests of a worker that ask."""
+    return docker_with_image[0]
+
+
+@pytest.fixture(scope="session")
+def image(docker_with_image: tuple[Daemon, str]) -> str:
     """The content id of the sandbox image in it."""
-    return build_image(docker)
+    return docker_with_image[1]

@@ -4,6 +4,8 @@ Raw and small on purpose: HTTP over the daemon's socket and a hijacked stream, s
 """
 
 import contextlib
+import fcntl
+import hashlib
 import http.client
 import json
 import os
@@ -12,6 +14,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -209,6 +212,43 @@ def _remove(found: Daemon, container: str) -> None:
     with contextlib.closing(Unix(found.socket)) as connection:
         connection.request("DELETE", f"{API}/containers/{container}?force=1&v=1")
         assert connection.getresponse().status in {204, 404, 409}
+
+
+def prepare(place: Path) -> str:
+    """Put what a daemon with the sandbox image keeps below `place`; the image's content id.
+
+    The first that asks builds the image as `make images` does, and what its daemon kept stays in the cache under the digest of
+    what the image is made of: every other daemon starts with a copy.
+    """
+    cache = Path(os.environ.get("PLIMSOLL_CACHE_DIR") or Path.home() / ".cache" / "plimsoll") / "tests"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = cache / _inputs()
+        if not kept.exists():
+            for older in cache.iterdir():
+                if older.is_dir():
+                    shutil.rmtree(older)
+            with tempfile.TemporaryDirectory(prefix="pd-") as first:
+                with daemon(Path(first)) as found:
+                    image = build_image(found)
+                making = cache / "making"
+                subprocess.run(["cp", "-a", Path(first) / "data", making], check=True, timeout=300)
+                (making / "plimsoll-image").write_text(image)
+                making.rename(kept)
+        subprocess.run(["cp", "-a", kept, place / "data"], check=True, timeout=300)
+    return (place / "data" / "plimsoll-image").read_text()
+
+
+def _inputs() -> str:
+    """The digest of everything that decides what the image is, but for the base's packages, which are kept by their recipe."""
+    found = hashlib.sha256()
+    for place in ("deploy/images", "providers/docker/agent"):
+        for file in sorted((ROOT / place).rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                found.update(f"{file.relative_to(ROOT)} {file.stat().st_size}\n".encode())
+                found.update(file.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def build_image(found: Daemon) -> str:

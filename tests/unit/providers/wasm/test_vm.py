@@ -138,7 +138,7 @@ def test_a_program_without_end_ends_at_the_deadline(run: Run, source: str) -> No
     started = time.monotonic()
     result = run(source, seconds=0.1)
     assert (result.ending, result.exit_code, result.timed_out) == (Ending.DEADLINE, 124, True)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
 
 
 def test_output_before_the_deadline_is_kept(run: Run) -> None:

@@ -53,7 +53,7 @@ def test_a_deadline_is_met_however_long_the_vm_waited(engine: Engine, run: Run) 
     time.sleep(0.2)
     began = time.monotonic()
     assert run("for (;;);", seconds=0.1).ending is Ending.DEADLINE
-    assert 0.1 <= time.monotonic() - began < 5
+    assert 0.1 <= time.monotonic() - began < 60
     assert run("let n = 0; for (let i = 0; i < 1e5; i++) n += i; console.log(n)").exit_code == 0
 
 
