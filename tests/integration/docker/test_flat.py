@@ -8,13 +8,15 @@ import pytest
 from tests.support import mix
 from tests.support.docker import Daemon
 from tests.support.flat import at_rest, flat_after, machine, serving, table
+from tests.support.layers import sized
 
 pytestmark = pytest.mark.timeout(600)
 
-RUNS, WARM_UP = 150, 30
+RUNS, WARM_UP = sized(75, 150), 25
 
 
 @pytest.mark.slow
+@pytest.mark.sized
 def test_after_many_runs_everything_is_as_it_was(
     docker: Daemon, image: str, runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -196,7 +196,7 @@ class TestImages:
 
 # --- a daemon elsewhere ---------------------------------------------------------------------------------------------------
 
-_PID = re.compile(rb'"Pid":(\d+)')
+_PID = re.compile(rb'"Dead":false,"Pid":([1-9]\d*)')
 
 
 @asynccontextmanager
@@ -205,10 +205,8 @@ async def relay(folder: Path, target: str, pid: int) -> AsyncIterator[str]:
     path = str(folder / "relay.sock")
 
     def lie(data: bytes) -> bytes:
-        """Of the same length, so that no head must be changed."""
-        return _PID.sub(
-            lambda hit: b'"Pid":' + (b"%d" % pid).rjust(len(hit[1])) if int(hit[1]) else hit[0], data
-        )
+        """Of the same length, so that no head must be changed; what stands before the number makes room for a longer one."""
+        return _PID.sub(lambda hit: (b'"Pid":%d' % pid).ljust(len(hit[0])), data)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ours, theirs = await asyncio.open_unix_connection(target)
