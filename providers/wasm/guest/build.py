@@ -3,9 +3,9 @@
     python providers/wasm/guest/build.py [--check]   rebuild and compare with what is committed
     python providers/wasm/guest/build.py --write     rebuild and replace quickjs.wasm and pins.py
 
-Inputs: shim.c and console.js beside this file; host.js of the sandbox image's agent, since guests have one client on every
-wall; requirements/guest.lock (QuickJS-NG's sources, the compiler); the pre-initialiser from npm, pinned here. Needs pip, npm
-and about a minute; it changes nothing outside the temporary directory and, with --write, this folder.
+Inputs: shim.c, heap.c and console.js here; host.js of the sandbox image's agent, since guests have one client on every wall;
+requirements/guest.lock (QuickJS-NG's sources, the compiler); the pre-initialiser from npm, pinned here. Needs pip, npm and
+about a minute; it changes nothing outside the temporary directory and, with --write, this folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ GUEST: Final = Path(__file__).resolve().parent
 LOCK: Final = GUEST.parents[2] / "requirements" / "guest.lock"
 WASM: Final = GUEST / "quickjs.wasm"
 PINS: Final = GUEST / "pins.py"
-SOURCES: Final = (GUEST / "shim.c", GUEST / "console.js", GUEST.parents[1] / "docker" / "agent" / "host.js")
+SOURCES: Final = (
+    GUEST / "shim.c",
+    GUEST / "heap.c",
+    GUEST / "console.js",
+    GUEST.parents[1] / "docker" / "agent" / "host.js",
+)
 INPUTS: Final = (*SOURCES, GUEST / "build.py", LOCK)
 """Whenever one of these changes, the guest must be built again; pins.py says with which it was built."""
 

@@ -7,6 +7,7 @@
  * Copyright notices of what is compiled in are in NOTICE beside this file.
  */
 #include "quickjs.c"
+#include "heap.c"
 
 #define IMPORT(name) __attribute__((import_module("host"), import_name(name)))
 #define EXPORT(name) __attribute__((export_name(name)))
@@ -42,11 +43,11 @@ static bool muted[2];
 /* -- memory: remember that an allocation failed ------------------------------------------------------------------- */
 
 static void *seen(void *block) { if (!block) io.out_of_memory = 1; return block; }
-static void *guest_calloc(void *opaque, size_t count, size_t size) { return seen(calloc(count, size)); }
-static void *guest_malloc(void *opaque, size_t size) { return seen(malloc(size)); }
-static void *guest_realloc(void *opaque, void *block, size_t size) { return seen(realloc(block, size)); }
-static void guest_free(void *opaque, void *block) { free(block); }
-static size_t guest_usable(const void *block) { return malloc_usable_size((void *)block); }
+static void *guest_calloc(void *opaque, size_t count, size_t size) { return seen(heap_calloc(count, size)); }
+static void *guest_malloc(void *opaque, size_t size) { return seen(heap_malloc(size)); }
+static void *guest_realloc(void *opaque, void *block, size_t size) { return seen(heap_realloc(block, size)); }
+static void guest_free(void *opaque, void *block) { heap_free(block); }
+static size_t guest_usable(const void *block) { return heap_usable(block); }
 
 /* -- output ------------------------------------------------------------------------------------------------------- */
 
@@ -121,6 +122,10 @@ static JSValue js_send(JSContext *c, JSValueConst this_val, int argc, JSValueCon
     size_t length;
     const char *message = JS_ToCStringLen(c, &length, argv[0]);
     if (!message) return JS_EXCEPTION;
+    if (!length) { /* a program may have its own JSON.stringify; the host takes an empty message for a broken guest */
+        JS_FreeCString(c, message);
+        return JS_ThrowTypeError(c, "host.call: the message is empty");
+    }
     int reply = host_call(message, (int)length);
     JS_FreeCString(c, message);
     if (reply < 0) return reply == NO_GRANT ? JS_UNDEFINED : JS_NULL;
@@ -196,7 +201,7 @@ static int evaluate(const char *source, size_t length)
 }
 
 EXPORT("io") void *io_address(void) { return &io; }
-EXPORT("alloc") void *alloc(int bytes) { return malloc((size_t)bytes); }
+EXPORT("alloc") void *alloc(int bytes) { return heap_malloc((size_t)bytes); }
 EXPORT("reseed") void reseed(int64_t seed) { ctx->random_state = seed ? (uint64_t)seed : 1; }
 
 EXPORT("run") int run(char *source, int length, int64_t seed)
