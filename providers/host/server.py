@@ -1,7 +1,8 @@
 """The Worker protocol's host: one provider, one process, one thread, one peer on a socketpair.
 
-It keeps the protocol's rules (plimsoll/contract/worker.py): tickets and slots in its own table, the floor checked at `reserve`
-and again at `start`, and the tier never above what the latest evidence proves nor above the ceiling of the provider's kind.
+It keeps the protocol's rules (plimsoll/contract/worker.py): tickets and slots in its own table, the floor checked at `reserve`,
+again at `start` and again when the code is about to leave, and the tier never above what the latest evidence proves nor above
+the ceiling of the provider's kind.
 A required fact that goes missing takes the tier to `none` at once.
 
 Frames (plimsoll/contract/frames.py), `n` numbers a question and its answers, bodies are contract values as JSON:
@@ -22,6 +23,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 from plimsoll.contract import codec
@@ -248,14 +250,24 @@ class Host:
         if not isinstance(running, Running):
             self._event(number, "ticket_refused", cause=running)
             return
-        if cause := self._unstartable(running.spec, job):
+        try:
+            self._confirm(running, job)
+        except NotStarted as refused:
             self._table.never_started(run_id)
-            self._event(number, "ticket_refused", cause=cause)
+            self._event(number, "ticket_refused", cause=refused.cause)
             return
-        running.behind(self._wall.tier, self._wall.evidence_sha256)
         task = asyncio.create_task(self._run(number, running, job))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
+
+    def _confirm(self, running: Running, job: Job) -> None:
+        """At the start, and again when the code is about to leave: from then on the run has the wall that is there now.
+
+        Raises NotStarted.
+        """
+        if cause := self._unstartable(running.spec, job):
+            raise NotStarted(cause)
+        running.behind(self._wall.tier, self._wall.evidence_sha256)
 
     def _unstartable(self, spec: Spec, job: Job) -> str | None:
         if (refusal := self._unfit(spec)) and refusal.code is not Code.DRAINING:
@@ -273,9 +285,9 @@ class Host:
             if running.cancelled:  # between the spent ticket and now, so the provider never heard of it
                 raise NotStarted  # noqa: TRY301  # one way to say it
             last = await self._with_calls(number, running, job)
-        except NotStarted:
+        except NotStarted as proof:
             self._table.never_started(run_id)
-            self._event(number, "ticket_refused", cause="not_started")
+            self._event(number, "ticket_refused", cause=proof.cause)
             return
         except TimeoutError:
             self._provider.cancel(run_id)
@@ -301,7 +313,16 @@ class Host:
         """Pass the provider's steps on. Raises NotStarted (only before `Begun`) and TimeoutError."""
         began_ns = 0
         cap = min(job.output_bytes, running.spec.output_bytes, self._provider.resources.output_bytes)
-        order = Order(job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream, call)
+        order = Order(
+            job.run_id,
+            running.spec.tenant,
+            job.payload,
+            job.timeout_ms,
+            cap,
+            job.stream,
+            call,
+            confirm=partial(self._confirm, running, job),
+        )
         async with asyncio.timeout(BEGIN_S) as guard, aclosing(self._provider.run(order)) as steps:  # type: ignore[type-var]
             async for step in steps:
                 if isinstance(step, Begun) is (running.accepted is not None):

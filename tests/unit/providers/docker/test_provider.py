@@ -36,9 +36,12 @@ class FakePool:
     may_give: asyncio.Event = field(default_factory=asyncio.Event)
     container: Container = field(default_factory=lambda: object.__new__(Container))
     back: list[Container] = field(default_factory=list)
+    breaks: BaseException | None = None
 
     async def take(self, _language: str | None) -> Container:
         await self.may_give.wait()
+        if self.breaks is not None:
+            raise self.breaks
         return self.container
 
     def give_back(self, container: Container) -> None:
@@ -151,6 +154,30 @@ async def test_a_run_that_is_cancelled_while_it_waits_never_starts(tmp_path: Pat
     assert pool.back == ([pool.container] if at_once else [])
     assert not one._runs
     assert not one._cancelled
+
+
+@pytest.mark.parametrize("failure", [ValueError(), OSError(), asyncio.CancelledError()])
+async def test_whatever_breaks_at_the_claim_starts_nothing(tmp_path: Path, failure: BaseException) -> None:
+    one, pool = provider(tmp_path), FakePool(breaks=failure)
+    pool.may_give.set()
+    one._pool = cast("Pool", pool)
+    with pytest.raises(NotStarted):
+        await first(one, order(Python("code")))
+    assert not one._runs
+
+
+async def test_a_container_whose_run_may_not_have_it_any_more_is_given_back(tmp_path: Path) -> None:
+    def gone() -> None:
+        raise NotStarted("isolation")
+
+    one, pool = provider(tmp_path), FakePool()
+    vars(pool.container).update(vars(FakeSandbox()))
+    one._pool = cast("Pool", pool)
+    pool.may_give.set()
+    with pytest.raises(NotStarted, match="isolation"):
+        await first(one, order(Python("code"), confirm=gone))
+    assert pool.back == [pool.container]
+    assert not one._runs
 
 
 async def test_what_it_does_not_run_is_not_started(tmp_path: Path) -> None:
