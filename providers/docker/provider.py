@@ -16,7 +16,7 @@ from plimsoll.contract.bounds import TIMEOUT_CEILING_MS
 from plimsoll.contract.requests import Kind, Project
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Resources
-from providers.docker.container import Container, NotMade, Unsighted
+from providers.docker.container import DIED, Container, NotMade, Unsighted
 from providers.docker.course import Course
 from providers.docker.daemon import Daemon, DaemonError
 from providers.docker.ending import Stop
@@ -166,17 +166,20 @@ class DockerProvider:
         self._pool = await self._pools.enter_async_context(pool)
 
     async def _examine(self, container: Container) -> None:
-        """Raises Unproven unless it is what was judged."""
-        if self._looker is None or await self._looker.observations(container) != self._judged:
-            raise Unproven(WALL_CHANGED)
+        """Raises Unproven unless it is what was judged, NotMade when it is nothing any more."""
+        if self._looker is not None and await self._looker.observations(container) == self._judged:
+            return
+        if isinstance(container.sight, Unsighted) and (await container.died()).exit_code is not None:
+            raise NotMade(DIED)
+        raise Unproven(WALL_CHANGED)
 
     @staticmethod
     def _recheck(container: Container) -> bool:
-        """Raises Unproven if it lives and is not what it was; False if it has died."""
+        """Raises Unproven if it lives and is not what it was; False if it has ended, or just ends."""
         sight = container.sight
         if sight.same():
             return True
-        if isinstance(sight, Unsighted) or sight.alive:
+        if isinstance(sight, Unsighted) or not sight.ended:
             raise Unproven(WALL_CHANGED)
         return False
 
