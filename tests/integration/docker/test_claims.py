@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -136,3 +137,17 @@ async def test_containers_that_ended_while_they_waited_cost_no_run(serve: Serve,
             end(each)
         assert (await python(made, floor=Tier.CONTAINER)).stdout == b"42\n"
         assert made.wall.faults == ()
+
+
+async def test_a_ticket_of_another_image_starts_nothing(serve: Serve) -> None:
+    """A record would state that other one."""
+    async with serve("runc") as made:
+        wanted = spec(kind=Kind.PYTHON, timeout_ms=20_000)
+        ticket = await reserved(made.worker, wanted)
+        looker = cast("DockerProvider", made.provider)._looker
+        assert looker
+        assert looker.base
+        looker.base = replace(looker.base, image_id="sha256:" + "0" * 64)
+        with pytest.raises(TicketRefused, match="changed"):
+            await follow(made.worker, ticket, Job(wanted.run_id, Python("print(1)"), 20_000, 65_536))
+        assert (await made.worker.query(wanted.run_id, void=False)).state == "void"

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,33 @@ async def test_a_fork_server_that_is_lost_while_a_run_waits_starts_nothing(provi
         os.kill(provider._forks._pid, signal.SIGKILL)
         with pytest.raises(TicketRefused):
             await task
+
+
+def other_guest(provider: WasmProvider) -> None:
+    (kind, environment), *_ = provider.environments.items()
+    provider.environments = {kind: replace(environment, identity="wasm-guest:sha256:" + "0" * 64)}
+
+
+def other_software(provider: WasmProvider) -> None:
+    (kind, environment), *_ = provider.environments.items()
+    provider.environments = {kind: replace(environment, software_identity="wasm:sha256:" + "0" * 64)}
+
+
+def other_rules(provider: WasmProvider) -> None:
+    provider.policy = "seccomp:sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize("change", [other_guest, other_software, other_rules])
+async def test_a_record_never_states_what_the_worker_was_when_the_ticket_was_made(
+    provider: WasmProvider, change: Callable[[WasmProvider], None]
+) -> None:
+    async with hosted(provider, "wasm", slots=2) as made:
+        wanted = spec()
+        ticket = await reserved(made.worker, wanted)
+        change(provider)
+        with pytest.raises(TicketRefused, match="changed"):
+            await follow(made.worker, ticket, job(wanted, "console.log(1)"))
+        assert (await made.worker.query(wanted.run_id, void=False)).state == "void"
+        assert provider._pool
+        assert {each.runs for each in provider._pool.runners if each.tenant == wanted.tenant} <= {0}
+        assert (await run(made.worker, "console.log(1)")).stdout == b"1\n"  # by a ticket of what it is now

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 import pytest
 
 from app.dispatch.link import WorkerLink
+from plimsoll.contract.record import RunRecord
 from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Health, Out, Resources, TicketRefused
 from providers.host import server
+from providers.host.table import Promise
 from providers.seam import Begun, Findings, Finish, NotStarted, Order, Step, nothing_sent
 from tests.support.hosted import Hosted, hosted
 from tests.support.runs import Seen, follow, job, reserved, spec
@@ -149,3 +151,79 @@ async def test_a_provider_that_ends_tells_of_runs_that_wait(one: tuple[Hosted, W
         each.cancel()
     with pytest.raises(TicketRefused, match="not_started"):
         await task
+
+
+def another_image(provider: Waiting) -> None:
+    provider.environments = {
+        kind: replace(each, identity="image:2") for kind, each in provider.environments.items()
+    }
+
+
+def other_software(provider: Waiting) -> None:
+    provider.environments = {
+        kind: replace(each, software_identity="software:2") for kind, each in provider.environments.items()
+    }
+
+
+def other_rules(provider: Waiting) -> None:
+    provider.policy = "policy:2"
+
+
+def nothing_for_it(provider: Waiting) -> None:
+    provider.environments = {}
+
+
+CHANGES = [another_image, other_software, other_rules, nothing_for_it]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_worker_that_is_not_what_the_ticket_says_starts_nothing(
+    one: tuple[Hosted, Waiting], change: Callable[[Waiting], None]
+) -> None:
+    """Whatever of it a record would state."""
+    made, provider = one
+    wanted = spec()
+    ticket = await reserved(made.worker, wanted)
+    change(provider)
+    with pytest.raises(TicketRefused, match="changed"):
+        await follow(made.worker, ticket, job(wanted, "6 * 7"))
+    assert not provider.waits.is_set()
+    assert await is_proven(made.worker, wanted.run_id)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_one_that_is_another_by_the_time_the_sandbox_is_there_starts_nothing(
+    one: tuple[Hosted, Waiting], change: Callable[[Waiting], None]
+) -> None:
+    made, provider = one
+    run_id, task = await started(made, provider)
+    change(provider)
+    provider.comes.set()
+    with pytest.raises(TicketRefused, match="changed"):
+        await task
+    assert provider.sent == []
+    assert await is_proven(made.worker, run_id)
+
+
+def test_all_that_a_record_states_of_the_worker_is_promised_or_told_with_the_run() -> None:
+    """Whoever adds a field to records must decide here how it is kept true."""
+    of_the_request = {
+        "version",
+        "request_sha256",
+        "software_rule_id",
+        "session",
+        "sequence",
+        "previous_sha256",
+    }
+    of_the_run = {
+        "result_sha256",
+        "unanswered",
+        "instance",
+        "started_unix_ms",
+        "ended_unix_ms",
+        "record_sha256",
+    }
+    of_the_wall = {"provider", "isolation"}
+    """The one is a constant of the process, the other the weakest there was."""
+    stated = {each.name for each in fields(RunRecord)} - of_the_request - of_the_run - of_the_wall
+    assert stated == {each.name for each in fields(Promise)}
