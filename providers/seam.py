@@ -4,8 +4,11 @@ The host (providers/host) owns slots, tickets, floors, tiers and the clock; a pr
 decides on its own side of the wall: nothing that a guest or a runner says is passed on as a fact.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -63,6 +66,9 @@ class Order:
 
     With `stream` every `Out` is given as the guest makes it; without, it may come as late as the end. `call` is there
     if the run has a grant: the provider takes the guest's messages to it, and knows nothing of what makes them valid.
+
+    The provider calls `confirm` last before the code leaves: it raises NotStarted when the worker can no longer keep what
+    was promised for the run, because its wall changed while the run waited for a sandbox.
     """
 
     run_id: str
@@ -72,6 +78,7 @@ class Order:
     output_bytes: int
     stream: bool = False
     call: Call | None = field(default=None, repr=False)
+    confirm: Callable[[], None] = field(default=lambda: None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,33 @@ Step = Begun | Out | StepEnded | Artifact | Finish | Break
 
 
 class NotStarted(Exception):
-    """No code left this process for the run, and none will. Only the provider's own side may say so, and only before Begun."""
+    """No code left this process for the run, and none will. Only the provider's own side may say so, and only before Begun.
+
+    `cause` is a stable code.
+    """
+
+    def __init__(self, cause: str = "not_started") -> None:
+        """Keep the code."""
+        super().__init__(cause)
+        self.cause = cause
+
+
+@contextmanager
+def nothing_sent() -> Iterator[None]:
+    """Around what a provider does for a run before its code leaves: whatever breaks in here raises NotStarted instead.
+
+    So does a cancellation: who cancels a run that waits is told that nothing ran. What else broke is said on stderr, by its
+    type alone.
+    """
+    try:
+        yield
+    except NotStarted:
+        raise
+    except asyncio.CancelledError:
+        raise NotStarted from None
+    except Exception as failure:
+        sys.stderr.write(json.dumps({"event": "run-not-started", "code": type(failure).__name__}) + "\n")
+        raise NotStarted from failure
 
 
 class Lost(Exception):

@@ -5,7 +5,7 @@ What its errors prove:
 1. `NotSent`: the link was down, or went down before a byte of the start frame was handed to the socket. Nothing ran. Raised by
    the call of `start`, or by the iteration when the frame waited behind others and the link was lost before its turn.
 2. `TicketRefused`: the host's own table refused the ticket, as its first word on that start. Nothing ran. The argument is
-   the host's stable code (`unknown`, `expired`, `isolation`, `unavailable`, `mismatch`, `not_started`).
+   the host's stable code (`unknown`, `expired`, `isolation`, `unavailable`, `changed`, `mismatch`, `not_started`).
 3. `WorkerLost`: everything else (end of file, another boot, silence past a deadline, a broken frame). May have run.
 
 The frames are described in providers/host/server.py. The link outlives the processes it talks to: the supervisor attaches one

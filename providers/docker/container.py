@@ -20,10 +20,12 @@ _COMPLAINTS: Final = 1 << 20
 """The agent has no reason to write to stderr; what writes more than this there is no agent."""
 _STDOUT: Final = 1
 _MIB: Final = 1 << 20
+DIED: Final = "died"
+"""It ended before it was seen: that says nothing about its wall."""
 
 
 class NotMade(Exception):
-    """There is no container; `code` says why: one of DaemonError's, `no_name`, `not_ready` or `bad_talk`."""
+    """There is no container; `code` says why: one of DaemonError's, `no_name`, `not_ready`, `bad_talk` or DIED."""
 
     def __init__(self, code: str) -> None:
         """Keep the code."""
@@ -146,6 +148,8 @@ class Container:
                 self.id, pid if isinstance(pid, int) else 0, self._limits, self._settings.runsc_sha256
             )
         except Unseen as unseen:
+            if unseen.code == "process_gone":
+                raise NotMade(DIED) from None
             self.sight = Unsighted(unseen.code, self._limits.memory_bytes)
 
     # --- its stream -------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 The rules:
 
-1. `Begun` comes before a byte of the code leaves. After it nothing is a proof that nothing ran.
+1. `Begun` comes before a byte of the code leaves, and after all that can fail on this side. After it nothing is a proof that
+   nothing ran.
 2. The deadline runs from there, whatever the container does: it covers the sending of the code, every step and the artifacts.
 3. A run is stopped at its deadline, by its caller, at a flood of output, and when it stands still without memory. All four
    go one way: the agent is asked to kill every guest, and what was written until then counts, if it comes soon.
@@ -108,11 +109,12 @@ class Course:
 
     async def steps(self) -> AsyncGenerator[Step, None]:
         """`Begun`, then what the run says, then one `Finish` or `Break`."""
-        deadline = self._loop.time() + self._order.timeout_ms / 1000
+        frames = self._sandbox.talk.begin(self._payload, calls=self._order.call is not None)
         self._oom_before = self._oom_kills()
+        deadline = self._loop.time() + self._order.timeout_ms / 1000
         yield Begun(f"docker-container:{self._sandbox.id}", self._start_ms)
         timer = self._loop.call_at(deadline, self._deadline)
-        self._writer = asyncio.create_task(self._write())
+        self._writer = asyncio.create_task(self._write(frames))
         watcher = asyncio.create_task(self._starve())
         try:
             while not self._over:
@@ -133,10 +135,9 @@ class Course:
     def _deadline(self) -> None:
         self.stop(Stop.MEMORY if self._watch.full else Stop.DEADLINE)
 
-    async def _write(self) -> None:
+    async def _write(self, frames: Iterable[bytes]) -> None:
         with suppress(OSError):  # the stream is broken, which its reader finds too
-            calls = self._order.call is not None
-            for frame in self._sandbox.talk.begin(self._payload, calls=calls):
+            for frame in frames:
                 await self._sandbox.send(frame)
             self._ledger.begin(self._loop.time())
 

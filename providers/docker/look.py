@@ -17,7 +17,7 @@ from plimsoll.contract.requests import Kind
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Out
 from providers.docker import evidence, image, manifest, smoke
-from providers.docker.container import Container, NotMade, Unsighted
+from providers.docker.container import DIED, Container, NotMade, Unsighted
 from providers.docker.course import Course
 from providers.docker.daemon import Daemon, DaemonError
 from providers.docker.names import Names
@@ -30,6 +30,8 @@ _AGENT_BYTES: Final = 4 << 20
 _IMAGE_BYTES: Final = 16 << 30
 _AT_ONCE: Final = 2
 """Containers made at once for trials, beside those of runs."""
+_LOOKS: Final = 3
+"""How many containers may die, one after the other, before a look at them has failed."""
 _MIB: Final = 1 << 20
 _RUN_ID: Final = "0" * 32
 
@@ -167,14 +169,27 @@ class Looker:
 
     @asynccontextmanager
     async def _container(self, base: Base, language: str) -> AsyncIterator[Container]:
-        container = Container(
-            self._daemon, self._settings, self._names, base.image_id, language, gvisor=base.gvisor
-        )
+        for left in reversed(range(_LOOKS)):
+            container = Container(
+                self._daemon, self._settings, self._names, base.image_id, language, gvisor=base.gvisor
+            )
+            try:
+                if await self._opened(container, last=not left):
+                    yield container
+                    return
+            finally:
+                await asyncio.shield(container.destroy())
+
+    @staticmethod
+    async def _opened(container: Container, *, last: bool) -> bool:
+        """False when it died and another may be tried: one that died proves nothing."""
         try:
             await container.open()
-            yield container
-        finally:
-            await asyncio.shield(container.destroy())
+        except NotMade as failure:
+            if failure.code != DIED or last:
+                raise
+            return False
+        return True
 
     async def _look_at(self, base: Base, container: Container, seen: tuple[Observation, ...]) -> Findings:
         archive = await self._daemon.archive(container.id, AGENT_FILES, _AGENT_BYTES)

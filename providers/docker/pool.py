@@ -176,18 +176,24 @@ class Pool:
     def empty(self) -> None:
         """Drop every waiting container, and those that are being made: the wall is not what they were examined for."""
         self._generation += 1
-        for container in self._waiting:
-            self._bury(container)
-        self._waiting.clear()
+        while self._waiting:
+            self._bury(self._waiting.pop())
 
     def _pick(self, language: str | None) -> Container | None:
-        for container in self._suitable(language):
+        """Raises NotStarted when the wall is seen to have changed: none that waits, or comes soon, is served behind it."""
+        generation = self._generation
+        while suitable := self._suitable(
+            language
+        ):  # anew for each: a look at one may take away all the others
+            container = suitable[0]
             self._waiting.remove(container)
             if self._is_good(container):
                 self._running.add(container)
                 self._refill_later()
                 return container
             self._bury(container)
+            if generation != self._generation:
+                raise NotStarted
         return None
 
     def _refill_later(self) -> None:
@@ -207,7 +213,9 @@ class Pool:
             return self._recheck(container)
         except Unproven as unproven:
             self._dropped(unproven.fault)
-            return False
+        except Exception as failure:  # noqa: BLE001  # what cannot be looked at serves nobody, and keeps nobody from the next
+            _say("container-not-seen", type(failure).__name__)
+        return False
 
     async def _cold(self, language: str | None) -> Container:
         claim = _Claim(language)

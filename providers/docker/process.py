@@ -1,6 +1,7 @@
 """One process of this machine, read from /proc: what runs, as whom, apart from what. Nothing here decides anything.
 
-Whoever reads must hold a pidfd and find the process alive afterwards: then everything that was read was of that process.
+Whoever reads must hold a pidfd and find the process alive and not `ending` afterwards: then everything that was read was of
+that process, and is what it was before its end began.
 It is read before every run, so by plain system calls: a path object costs several times what the kernel does.
 """
 # ruff: noqa: PTH116, PTH115, PTH123  # see above
@@ -14,6 +15,7 @@ from typing import Final
 
 NAMESPACES: Final = ("user", "pid", "net", "mnt", "ipc", "uts")
 _CAPABILITIES: Final = ("Eff", "Prm", "Inh", "Bnd", "Amb")
+_PF_EXITING: Final = 0x4
 _HASHED: Final[dict[tuple[int, ...], str]] = {}
 _MOST_HASHED: Final = 16
 
@@ -55,6 +57,17 @@ class Process:
     def start(self) -> str:
         """When it began, in ticks since the machine did. Raises OSError."""
         return self.text("stat").rpartition(")")[2].split()[19]
+
+    def ending(self) -> bool:
+        """Whether it, or its first thread, is on its way out or gone: from then on what it was reads as gone or as changed.
+
+        Its descriptor says so only later, when the last of its threads has ended.
+        """
+        try:
+            state, *rest = self.text("stat").rpartition(")")[2].split()
+        except OSError:
+            return True
+        return state in "ZX" or bool(int(rest[5]) & _PF_EXITING)
 
     def status(self) -> dict[str, str]:
         """What the kernel says of its rights. Raises OSError."""

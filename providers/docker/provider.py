@@ -7,7 +7,7 @@ run's end. One that differs takes the tier away at once, from the runs under way
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,7 +16,7 @@ from plimsoll.contract.bounds import TIMEOUT_CEILING_MS
 from plimsoll.contract.requests import Kind, Project
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Resources
-from providers.docker.container import Container, NotMade, Unsighted
+from providers.docker.container import DIED, Container, NotMade, Unsighted
 from providers.docker.course import Course
 from providers.docker.daemon import Daemon, DaemonError
 from providers.docker.ending import Stop
@@ -25,7 +25,17 @@ from providers.docker.names import Names, StateRefused
 from providers.docker.pool import DAEMON_GONE, LANGUAGES, Pool, Unproven
 from providers.docker.recipe import seccomp_profile
 from providers.docker.settings import DockerSettings
-from providers.seam import Findings, Finish, Lost, NotStarted, Observation, Order, ProviderFault, Step
+from providers.seam import (
+    Findings,
+    Finish,
+    Lost,
+    NotStarted,
+    Observation,
+    Order,
+    ProviderFault,
+    Step,
+    nothing_sent,
+)
 
 WALL_CHANGED: Final = "wall_changed"
 _UNKNOWN: Final = "unknown"
@@ -156,17 +166,20 @@ class DockerProvider:
         self._pool = await self._pools.enter_async_context(pool)
 
     async def _examine(self, container: Container) -> None:
-        """Raises Unproven unless it is what was judged."""
-        if self._looker is None or await self._looker.observations(container) != self._judged:
-            raise Unproven(WALL_CHANGED)
+        """Raises Unproven unless it is what was judged, NotMade when it is nothing any more."""
+        if self._looker is not None and await self._looker.observations(container) == self._judged:
+            return
+        if isinstance(container.sight, Unsighted) and (await container.died()).exit_code is not None:
+            raise NotMade(DIED)
+        raise Unproven(WALL_CHANGED)
 
     @staticmethod
     def _recheck(container: Container) -> bool:
-        """Raises Unproven if it lives and is not what it was; False if it has died."""
+        """Raises Unproven if it lives and is not what it was; False if it has ended, or just ends."""
         sight = container.sight
         if sight.same():
             return True
-        if isinstance(sight, Unsighted) or sight.alive:
+        if isinstance(sight, Unsighted) or not sight.ended:
             raise Unproven(WALL_CHANGED)
         return False
 
@@ -189,21 +202,32 @@ class DockerProvider:
         """One program in a container that nothing ran in before, and nothing will after it."""
         if self._pool is None or order.payload.kind not in _LANGUAGES:
             raise NotStarted
-        began = time.monotonic_ns()
-        gvisor = self._pooled_for is not None and self._pooled_for.gvisor
         try:
-            async with self._container(self._pool, order) as container:
-                waited_ms = (time.monotonic_ns() - began) // 1_000_000
-                course = Course(container, order, gvisor=gvisor, start_ms=waited_ms)
-                self._runs[order.run_id] = course
-                async with aclosing(course.steps()) as steps:
-                    async for step in steps:
-                        if isinstance(step, Finish):
-                            self._look_back(container)
-                        yield step
+            async with AsyncExitStack() as held:
+                with nothing_sent():
+                    container, steps = await self._begin(self._pool, order, held)
+                    begun = await anext(steps)
+                yield begun
+                async for step in steps:
+                    if isinstance(step, Finish):
+                        self._look_back(container)
+                    yield step
         finally:
             self._runs.pop(order.run_id, None)
             self._cancelled.discard(order.run_id)
+
+    async def _begin(
+        self, pool: Pool, order: Order, held: AsyncExitStack
+    ) -> tuple[Container, AsyncGenerator[Step, None]]:
+        """A container, and the run's steps in it, of which none was asked for. `held` gives both back."""
+        began = time.monotonic_ns()
+        gvisor = self._pooled_for is not None and self._pooled_for.gvisor
+        container = await held.enter_async_context(self._container(pool, order))
+        waited_ms = (time.monotonic_ns() - began) // 1_000_000
+        course = Course(container, order, gvisor=gvisor, start_ms=waited_ms)
+        order.confirm()
+        self._runs[order.run_id] = course
+        return container, await held.enter_async_context(aclosing(course.steps()))
 
     @asynccontextmanager
     async def _container(self, pool: Pool, order: Order) -> AsyncIterator[Container]:

@@ -106,24 +106,29 @@ class Sight:
             seen = tuple(_look(found, groups, container_id, limits, runsc_sha256))
             made = cls(pidfd, found, groups, limits, seen)
         except cgroups.Missing as missing:
-            raise Unseen(missing.code) from None
+            raise Unseen("process_gone" if found.ending() else missing.code) from None
         except PermissionError:
             raise Unseen("no_rights") from None
         except (OSError, ValueError, IndexError):
             raise Unseen("process_gone") from None
-        if not made.alive:  # only now is it sure that all of this was read of one process
+        if made.ended:  # only now is it sure that all of this was read of one process
             raise Unseen("process_gone")
         return made
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether any of it is left."""
         return self._pidfd >= 0 and not select.select([self._pidfd], [], [], 0)[0]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or its end has begun: then nothing that is read of it says that its wall changed."""
+        return not self.alive or self._process.ending()
 
     def same(self) -> bool:
         """Whether the process lives and is what it was: start, executable, arguments, cgroup and its limits."""
         try:
-            return self._read_mark() == self._mark and self.alive
+            return self._read_mark() == self._mark and not self.ended
         except (OSError, IndexError):
             return False
 

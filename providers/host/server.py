@@ -1,7 +1,8 @@
 """The Worker protocol's host: one provider, one process, one thread, one peer on a socketpair.
 
-It keeps the protocol's rules (plimsoll/contract/worker.py): tickets and slots in its own table, the floor checked at `reserve`
-and again at `start`, and the tier never above what the latest evidence proves nor above the ceiling of the provider's kind.
+It keeps the protocol's rules (plimsoll/contract/worker.py): tickets and slots in its own table, the floor checked at `reserve`,
+and the tier never above what the latest evidence proves nor above the ceiling of the provider's kind. At `start`, and again
+when the code is about to leave, the floor must still be met and the worker be what the ticket says: a record repeats that.
 A required fact that goes missing takes the tier to `none` at once.
 
 Frames (plimsoll/contract/frames.py), `n` numbers a question and its answers, bodies are contract values as JSON:
@@ -22,6 +23,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 from plimsoll.contract import codec
@@ -44,7 +46,7 @@ from plimsoll.contract.worker import (
 )
 from providers.host.broker import Broker
 from providers.host.calls import Calls
-from providers.host.table import Held, Running, Table
+from providers.host.table import Held, Promise, Running, Table
 from providers.host.wall import Wall
 from providers.host.wire import Wire
 from providers.seam import Begun, Break, Call, Finish, NotStarted, Order, Provider
@@ -201,9 +203,9 @@ class Host:
             )
         if refusal := _software(spec, environment) or self._unfit(spec):
             return refusal
-        held = self._table.reserve(spec)
+        held = self._table.reserve(spec, self._promise(environment))
         if isinstance(held, Held):
-            return self._ticket(held, environment)
+            return self._ticket(held)
         if held == "full":
             return Refusal(
                 Code.CAPACITY, "Every slot of this worker is taken.", Reason.CAPACITY, retry_after_s=1
@@ -226,7 +228,11 @@ class Host:
             )
         return None
 
-    def _ticket(self, held: Held, environment: Environment) -> Ticket:
+    def _promise(self, environment: Environment) -> Promise:
+        """What this worker is now, in the words of a run's record."""
+        return Promise(environment.identity, environment.software_identity, self._provider.policy)
+
+    def _ticket(self, held: Held) -> Ticket:
         return Ticket(
             run_id=held.spec.run_id,
             secret=held.secret,
@@ -235,9 +241,9 @@ class Host:
             tier=self._wall.tier,
             floor=held.spec.floor,
             evidence_sha256=self._wall.evidence_sha256,
-            environment=environment.identity,
-            software_identity=environment.software_identity,
-            policy=self._provider.policy,
+            environment=held.promise.environment,
+            software_identity=held.promise.software_identity,
+            policy=held.promise.policy,
         )
 
     # --- one run --------------------------------------------------------------------------------------------------
@@ -248,20 +254,32 @@ class Host:
         if not isinstance(running, Running):
             self._event(number, "ticket_refused", cause=running)
             return
-        if cause := self._unstartable(running.spec, job):
+        try:
+            self._confirm(running, job)
+        except NotStarted as refused:
             self._table.never_started(run_id)
-            self._event(number, "ticket_refused", cause=cause)
+            self._event(number, "ticket_refused", cause=refused.cause)
             return
-        running.behind(self._wall.tier, self._wall.evidence_sha256)
         task = asyncio.create_task(self._run(number, running, job))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
 
-    def _unstartable(self, spec: Spec, job: Job) -> str | None:
+    def _confirm(self, running: Running, job: Job) -> None:
+        """At the start, and again when the code is about to leave: from then on the run has the wall that is there now.
+
+        Raises NotStarted.
+        """
+        if cause := self._unstartable(running.spec, running.promise, job):
+            raise NotStarted(cause)
+        running.behind(self._wall.tier, self._wall.evidence_sha256)
+
+    def _unstartable(self, spec: Spec, promise: Promise, job: Job) -> str | None:
         if (refusal := self._unfit(spec)) and refusal.code is not Code.DRAINING:
             return "isolation" if refusal.reason is Reason.ISOLATION else "unavailable"
         environment = self._provider.environments.get(spec.kind)
-        if job.lease is not None and (environment is None or not environment.grants):
+        if environment is None or self._promise(environment) != promise:
+            return "changed"
+        if job.lease is not None and not environment.grants:
             return "mismatch"
         same = job.run_id == spec.run_id and job.payload.kind == spec.kind
         return None if same and 1 <= job.timeout_ms <= spec.timeout_ms else "mismatch"
@@ -273,9 +291,9 @@ class Host:
             if running.cancelled:  # between the spent ticket and now, so the provider never heard of it
                 raise NotStarted  # noqa: TRY301  # one way to say it
             last = await self._with_calls(number, running, job)
-        except NotStarted:
+        except NotStarted as proof:
             self._table.never_started(run_id)
-            self._event(number, "ticket_refused", cause="not_started")
+            self._event(number, "ticket_refused", cause=proof.cause)
             return
         except TimeoutError:
             self._provider.cancel(run_id)
@@ -301,7 +319,16 @@ class Host:
         """Pass the provider's steps on. Raises NotStarted (only before `Begun`) and TimeoutError."""
         began_ns = 0
         cap = min(job.output_bytes, running.spec.output_bytes, self._provider.resources.output_bytes)
-        order = Order(job.run_id, running.spec.tenant, job.payload, job.timeout_ms, cap, job.stream, call)
+        order = Order(
+            job.run_id,
+            running.spec.tenant,
+            job.payload,
+            job.timeout_ms,
+            cap,
+            job.stream,
+            call,
+            confirm=partial(self._confirm, running, job),
+        )
         async with asyncio.timeout(BEGIN_S) as guard, aclosing(self._provider.run(order)) as steps:  # type: ignore[type-var]
             async for step in steps:
                 if isinstance(step, Begun) is (running.accepted is not None):

@@ -29,11 +29,21 @@ Why = Literal["full", "used"]
 Cause = Literal["unknown", "expired"]
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a ticket says of the worker and the run's record repeats, beside the tier. Empty: nothing."""
+
+    environment: str = ""
+    software_identity: str = ""
+    policy: str = ""
+
+
 @dataclass(slots=True)
 class Held:
     """A good ticket."""
 
     spec: Spec
+    promise: Promise
     secret: str = field(repr=False)
     expires_ms: int
 
@@ -43,6 +53,7 @@ class Running:
     """A spent ticket and what came of it so far."""
 
     spec: Spec
+    promise: Promise = Promise()
     tier: Tier = Tier.NONE
     """The weakest wall there was since the start."""
     evidence_sha256: str = ""
@@ -106,13 +117,13 @@ class Table:
 
     # --- before the start -----------------------------------------------------------------------------------------
 
-    def reserve(self, spec: Spec) -> Held | Why:
+    def reserve(self, spec: Spec, promise: Promise = Promise()) -> Held | Why:
         """A ticket. `used`: this id was started, voided, or holds a good ticket already."""
         if self.free <= 0:
             return "full"
         if spec.run_id in self._started or spec.run_id in self._held or self._void.get(spec.run_id, False):
             return "used"
-        held = Held(spec, self._new_secret(), self._clock_ms() + TICKET_TTL_MS)
+        held = Held(spec, promise, self._new_secret(), self._clock_ms() + TICKET_TTL_MS)
         self._held[spec.run_id] = held
         self._void.pop(spec.run_id, None)
         return held
@@ -126,7 +137,7 @@ class Table:
         if not hmac.compare_digest(held.secret.encode(), secret.encode()):
             return "unknown"
         del self._held[run_id]
-        running = self._running[run_id] = Running(held.spec)
+        running = self._running[run_id] = Running(held.spec, held.promise)
         self._remember_started(run_id)
         return running
 

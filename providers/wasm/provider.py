@@ -11,7 +11,18 @@ from typing import Any, Final, Self
 from plimsoll.contract.bounds import OUTPUT_CAP_BYTES, TIMEOUT_CEILING_MS
 from plimsoll.contract.requests import JavaScript, Kind
 from plimsoll.contract.worker import Environment, Out, Resources
-from providers.seam import Begun, Break, Findings, Lost, NotStarted, Observation, Order, ProviderFault, Step
+from providers.seam import (
+    Begun,
+    Break,
+    Findings,
+    Lost,
+    NotStarted,
+    Observation,
+    Order,
+    ProviderFault,
+    Step,
+    nothing_sent,
+)
 from providers.wasm import evidence, seccomp
 from providers.wasm.forks import ForkFailed, ForkServer
 from providers.wasm.guest.pins import WASM_SHA256
@@ -175,9 +186,11 @@ class WasmProvider:
             raise NotStarted
         self._courses[order.run_id] = None
         try:
-            runner, course = await self._begin(self._pool, order, order.payload.code.encode())
+            with nothing_sent():
+                source, instance = order.payload.code.encode(), f"wasm-vm:{os.urandom(16).hex()}"
+            runner, course = await self._begin(self._pool, order, source)
             try:
-                yield Begun(f"wasm-vm:{os.urandom(16).hex()}", (time.monotonic_ns() - began) // 1_000_000)
+                yield Begun(instance, (time.monotonic_ns() - began) // 1_000_000)
                 while isinstance(step := await course.next(), Out):
                     yield step
             finally:
@@ -187,13 +200,23 @@ class WasmProvider:
             del self._courses[order.run_id]
             self._cancelled.discard(order.run_id)
 
+    async def _acquire(self, pool: Pool, order: Order) -> Runner:
+        """A runner that waits for this run's code. Raises NotStarted, also when the run was cancelled meanwhile."""
+        runner = await pool.acquire(order.tenant)
+        try:
+            if order.run_id in self._cancelled:
+                raise NotStarted  # noqa: TRY301  # the runner goes back for this as for whatever else breaks
+            order.confirm()
+        except BaseException:
+            pool.release(runner)
+            raise
+        return runner
+
     async def _begin(self, pool: Pool, order: Order, source: bytes) -> tuple[Runner, Course]:
         """Hand the code to a runner; a runner found dead before a byte left is replaced once."""
         for _ in range(2):
-            runner = await pool.acquire(order.tenant)
-            if order.run_id in self._cancelled:
-                pool.release(runner)
-                break
+            with nothing_sent():
+                runner = await self._acquire(pool, order)
             try:
                 course = runner.begin(
                     next(self._numbers),

@@ -1,10 +1,12 @@
 """Output is counted on the host side: exact at the cap, bounded beyond it."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.seam import CEILINGS, LOOK_S, LOOKS_S, Meter, Stream
+from providers.seam import CEILINGS, LOOK_S, LOOKS_S, Meter, NotStarted, Stream, nothing_sent
 
 
 @pytest.mark.parametrize(("size", "kept"), [(9, 9), (10, 10), (11, 10)])
@@ -41,3 +43,19 @@ def test_what_is_kept_is_the_head_of_each_stream(sent: list[tuple[Stream, bytes]
 def test_only_known_kinds_may_look_for_longer_and_none_for_minutes() -> None:
     assert LOOKS_S.keys() <= CEILINGS.keys()
     assert all(LOOK_S < longer <= 60 for longer in LOOKS_S.values())
+
+
+@pytest.mark.parametrize("failure", [ValueError("a secret"), OSError(), asyncio.CancelledError()])
+def test_whatever_breaks_before_the_code_leaves_is_told_as_not_started(
+    failure: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(NotStarted) as told, nothing_sent():
+        raise failure
+    assert told.value.cause == "not_started"
+    assert "secret" not in capsys.readouterr().err
+
+
+def test_why_nothing_was_started_is_kept() -> None:
+    with pytest.raises(NotStarted) as told, nothing_sent():
+        raise NotStarted("isolation")
+    assert told.value.cause == "isolation"

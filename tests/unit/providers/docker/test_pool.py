@@ -34,18 +34,28 @@ class World:
     changed: str | None = None
     """What the next looks at waiting containers find."""
     dead: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
+    """Those at which a look fails in a way that nobody thought of."""
+    made: Pool | None = None
 
     def pool(self) -> Pool:
-        return Pool(
+        self.made = Pool(
             self.daemon,
             self.settings,
             IMAGE,
             False,
             self.names,
             self.examine,
-            self.dropped.append,
+            self.drop,
             self.recheck,
         )
+        return self.made
+
+    def drop(self, fault: str) -> None:
+        """As a provider does."""
+        self.dropped.append(fault)
+        if self.made is not None:
+            self.made.empty()
 
     async def examine(self, container: Container) -> None:
         await asyncio.sleep(0)
@@ -56,6 +66,8 @@ class World:
     def recheck(self, container: Container) -> bool:
         if self.changed is not None:
             raise Unproven(self.changed)
+        if container.id in self.unseen:
+            raise ValueError
         return container.id not in self.dead
 
 
@@ -316,6 +328,29 @@ async def test_a_wall_that_changed_under_a_waiting_one_is_told_and_nothing_of_it
         assert "executable_changed" in world.dropped
         world.changed = world.fault = None
         assert (await pool.take("python")).id not in before
+
+
+async def test_a_wall_that_changed_under_several_that_wait_is_told_once_and_all_of_them_go(
+    make: Make,
+) -> None:
+    async with make(pool=3) as (world, pool):
+        before = {box.id for box in world.daemon.boxes.values()}
+        world.daemon.may_create.clear()
+        world.changed = "wall_changed"
+        with pytest.raises(NotStarted):
+            await pool.take("python")
+        assert (world.dropped, pool.waiting()) == (["wall_changed"], 0)
+        world.changed = None
+        world.daemon.may_create.set()
+        assert (await pool.take("python")).id not in before
+
+
+async def test_one_that_cannot_be_looked_at_is_skipped(make: Make) -> None:
+    async with make(pool=2) as (world, pool):
+        waiting = [box.id for box in world.daemon.boxes.values() if box.words == ["python"]]
+        world.unseen = {waiting[0]}
+        assert (await pool.take("python")).id == waiting[1]
+        assert world.dropped == []
 
 
 async def test_emptied_the_pool_uses_nothing_that_was_made_or_begun_before(make: Make) -> None:

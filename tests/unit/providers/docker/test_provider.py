@@ -11,10 +11,12 @@ import pytest
 
 from plimsoll.contract.requests import Kind, Module, Python
 from plimsoll.contract.tiers import Tier
-from providers.docker.container import Container
+from providers.docker.container import Container, NotMade, Unsighted
+from providers.docker.events import Death
+from providers.docker.look import Looker
 from providers.docker.pool import DAEMON_GONE, Pool, Unproven
 from providers.docker.provider import WALL_CHANGED, DockerProvider
-from providers.seam import Findings, NotStarted, Order, ProviderFault, Step
+from providers.seam import Findings, NotStarted, Observation, Order, ProviderFault, Step
 from tests.support.sandboxes import FakeSandbox, order
 
 RUN = "1" * 32
@@ -36,9 +38,12 @@ class FakePool:
     may_give: asyncio.Event = field(default_factory=asyncio.Event)
     container: Container = field(default_factory=lambda: object.__new__(Container))
     back: list[Container] = field(default_factory=list)
+    breaks: BaseException | None = None
 
     async def take(self, _language: str | None) -> Container:
         await self.may_give.wait()
+        if self.breaks is not None:
+            raise self.breaks
         return self.container
 
     def give_back(self, container: Container) -> None:
@@ -153,6 +158,30 @@ async def test_a_run_that_is_cancelled_while_it_waits_never_starts(tmp_path: Pat
     assert not one._cancelled
 
 
+@pytest.mark.parametrize("failure", [ValueError(), OSError(), asyncio.CancelledError()])
+async def test_whatever_breaks_at_the_claim_starts_nothing(tmp_path: Path, failure: BaseException) -> None:
+    one, pool = provider(tmp_path), FakePool(breaks=failure)
+    pool.may_give.set()
+    one._pool = cast("Pool", pool)
+    with pytest.raises(NotStarted):
+        await first(one, order(Python("code")))
+    assert not one._runs
+
+
+async def test_a_container_whose_run_may_not_have_it_any_more_is_given_back(tmp_path: Path) -> None:
+    def gone() -> None:
+        raise NotStarted("isolation")
+
+    one, pool = provider(tmp_path), FakePool()
+    vars(pool.container).update(vars(FakeSandbox()))
+    one._pool = cast("Pool", pool)
+    pool.may_give.set()
+    with pytest.raises(NotStarted, match="isolation"):
+        await first(one, order(Python("code"), confirm=gone))
+    assert pool.back == [pool.container]
+    assert not one._runs
+
+
 async def test_what_it_does_not_run_is_not_started(tmp_path: Path) -> None:
     one = provider(tmp_path)
     one._pool = cast("Pool", FakePool())
@@ -162,17 +191,17 @@ async def test_what_it_does_not_run_is_not_started(tmp_path: Path) -> None:
 
 @dataclass
 class FakeWall:
-    alive: bool
+    ended: bool
     unchanged: bool
 
     def same(self) -> bool:
         return self.unchanged
 
 
-@pytest.mark.parametrize(("alive", "unchanged"), [(True, True), (False, True), (False, False)])
-def test_a_container_that_died_is_no_changed_wall(alive: object, unchanged: object) -> None:
+@pytest.mark.parametrize(("ended", "unchanged"), [(False, True), (True, True), (True, False)])
+def test_a_container_that_died_is_no_changed_wall(ended: object, unchanged: object) -> None:
     box = cast("Container", FakeSandbox())
-    vars(box)["sight"] = FakeWall(bool(alive), bool(unchanged))
+    vars(box)["sight"] = FakeWall(bool(ended), bool(unchanged))
     assert DockerProvider._recheck(box) is bool(unchanged)
 
 
@@ -181,9 +210,37 @@ async def test_a_wall_that_changed_is_told_before_the_end_of_the_run(tmp_path: P
     one = provider(tmp_path)
     await one.open(told.append)
     box = cast("Container", FakeSandbox())
-    vars(box)["sight"] = FakeWall(alive=True, unchanged=False)
+    vars(box)["sight"] = FakeWall(ended=False, unchanged=False)
     with pytest.raises(Unproven):
         DockerProvider._recheck(box)
     one._look_back(box)
     assert told == [WALL_CHANGED]
     await one.close()
+
+
+@dataclass
+class DeadBox:
+    """Its end was told, if it has an exit code."""
+
+    exit_code: int | None
+    sight: Unsighted = field(default_factory=lambda: Unsighted("pid_unknown", 1 << 20))
+
+    async def died(self) -> Death:
+        return Death(self.exit_code)
+
+
+class FakeLooker:
+    base = None
+
+    async def observations(self, _container: object) -> tuple[Observation, ...]:
+        return (Observation("local_proof", "pid_unknown", "host", "looked", Tier.CONTAINER),)
+
+
+@pytest.mark.parametrize(("exit_code", "told"), [(137, NotMade), (None, Unproven)])
+async def test_a_container_that_died_before_it_was_seen_is_no_changed_wall_either(
+    tmp_path: Path, exit_code: int | None, told: type[Exception]
+) -> None:
+    one = provider(tmp_path)
+    one._looker = cast("Looker", FakeLooker())
+    with pytest.raises(told):
+        await one._examine(cast("Container", DeadBox(exit_code)))

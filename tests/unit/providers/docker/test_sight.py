@@ -1,7 +1,9 @@
 """What is read of a container on the host: control groups of both versions, mounts, processes, and when there is no proof."""
 
+import contextlib
 import hashlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -229,6 +231,78 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     with process:
         yield process
         process.kill()
+
+
+_FIRST_THREAD_GOES = """
+import ctypes, threading, time
+libc = ctypes.CDLL(None)
+def other():
+    while open(f"/proc/{main}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.001)
+    print("gone", flush=True)
+    input()
+main = threading.get_native_id()
+threading.Thread(target=other).start()
+libc.pthread_exit(None)
+"""
+
+
+@pytest.fixture
+def headless() -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose first thread has gone while another goes on."""
+    with subprocess.Popen([sys.executable, "-c", _FIRST_THREAD_GOES], stdin=-1, stdout=-1) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"gone\n"
+        yield process
+        process.kill()
+
+
+class TestEnding:
+    def test_a_process_that_goes_on_is_not_ending(self, child: subprocess.Popen[bytes]) -> None:
+        assert not Process(child.pid).ending()
+
+    def test_one_whose_first_thread_has_gone_is(self, headless: subprocess.Popen[bytes]) -> None:
+        """Although its descriptor says that it lives: what is read of it is not what it was."""
+        pidfd = os.pidfd_open(headless.pid)
+        try:
+            assert not select.select([pidfd], [], [], 0)[0]
+            assert Process(headless.pid).arguments() == b""
+            assert Process(headless.pid).ending()
+        finally:
+            os.close(pidfd)
+
+    def test_one_that_nobody_has_reaped_is(self, child: subprocess.Popen[bytes]) -> None:
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert Process(child.pid).ending()
+
+    def test_one_that_is_not_there_is(self) -> None:
+        assert Process(1 << 22).ending()
+
+    @pytest.mark.parametrize("flags", [0x4, 0x400004])
+    def test_one_that_is_on_its_way_out_is(self, tmp_path: Path, flags: int) -> None:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7" / "stat").write_text(f"7 (a) name) R 1 7 7 0 -1 {flags} 0 0\n")
+        assert Process(7, str(tmp_path)).ending()
+
+    def test_at_every_moment_of_a_death_it_is_what_it_was_or_ending(self) -> None:
+        """It is asked after the rest was read, so nothing that a death changes is ever taken for another change."""
+        program = "x = bytearray(b'x') * (64 << 20); print(flush=True); input()"
+        changed = 0
+        for _ in range(20):
+            with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1) as dying:
+                assert dying.stdout is not None
+                dying.stdout.readline()
+                found = Process(dying.pid)
+                before = found.arguments(), found.executable()
+                dying.kill()
+                while os.waitid(os.P_PID, dying.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                    with contextlib.suppress(OSError):
+                        if (found.arguments(), found.executable()) == before:
+                            continue
+                    assert found.ending()
+                    changed += 1
+        assert changed
 
 
 class TestProcess:
