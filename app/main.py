@@ -21,7 +21,7 @@ from app.api.services import Brokerage, Readiness, Services
 from app.connect import routes as connect
 from app.dispatch.admission import kinds_of
 from app.dispatch.broker import BrokerAccess, BrokerSupervisor
-from app.dispatch.brokerlink import BrokerLink
+from app.dispatch.brokerlink import ELSEWHERE, BrokerLink
 from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
@@ -212,14 +212,13 @@ async def _broker(
         return Grants(store.grants, None), NO_BROKER
     link = await stack.enter_async_context(BrokerLink(access.url, access.control))
     if access.process is None:
-        settler.watch(link.watch(lambda: None))
+        settler.watch(link.watch(lambda: ELSEWHERE))
         there = Brokerage(access.kind, lambda: link.answered, lambda: link.asked)
         return Grants(store.grants, link), there
     supervisor = await stack.enter_async_context(BrokerSupervisor(access.process))
-    settler.watch(link.watch(supervisor.silent))
-    serving = supervisor.serving.is_set
-    given = Grants(store.grants, link, serving=serving, give_up=supervisor.kill)
-    return given, Brokerage(access.kind, serving, lambda: supervisor.told)
+    settler.watch(link.watch(lambda: supervisor.start))
+    given = Grants(store.grants, link, start=lambda: supervisor.start)
+    return given, Brokerage(access.kind, supervisor.serving.is_set, lambda: supervisor.told)
 
 
 async def _reconcile(store: Store, surroundings: Surroundings) -> None:
