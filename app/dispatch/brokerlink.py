@@ -17,7 +17,7 @@ REGISTER_S: Final = 4.0
 CLOSE_S: Final = 8.0
 """The broker takes two for calls that are under way; the rest is for a busy machine."""
 _PING_S: Final = 3.0
-MISSES: Final = 2
+MISSES: Final = 3
 _ANSWER_BYTES: Final = 4 << 20
 _OK: Final = 200
 _NO_CONTENT: Final = 204
@@ -96,7 +96,7 @@ class BrokerLink:
         return True
 
     async def watch(self, start: Callable[[], Start], *, ping_s: float = _PING_S) -> None:
-        """For ever: call `silent` of the present start after two questions to it without an answer in time."""
+        """For ever: call `silent` of the present start after three questions to it without an answer in time."""
         counted, misses = start(), 0
         while True:
             asked = start()

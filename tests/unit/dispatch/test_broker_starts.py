@@ -103,6 +103,11 @@ async def test_a_start_that_stays_silent_is_ended(starts: Starts) -> None:
     assert not starts.present.present()
 
 
+async def test_two_questions_without_an_answer_cost_nothing(starts: Starts) -> None:
+    await Scripted(False, False, starts=starts).watched()
+    assert starts.present.present()
+
+
 async def test_an_answer_makes_up_for_the_misses_before_it(starts: Starts) -> None:
     few = [False] * (MISSES - 1)
     await Scripted(*few, True, *few, starts=starts).watched()
