@@ -7,17 +7,23 @@ the service is root, a user of its own whose key was made before. It listens on 
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
 
 from app.dispatch.broker import BrokerAccess, User, spawn_broker, user_named
 from app.dispatch.state import make_state_directory
-from app.http.sockets import bind_unix
+from app.http.sockets import SocketInUseError, bind_unix
 from app.settings import Settings
 from app.vault import keys
 from app.vault.keys import KeyUnusable
 
-BACKLOG = 1024
+BACKLOG: Final = 1024
+PAUSES: Final = 150
+PAUSE_S: Final = 0.1
+"""How often, and how long, a start waits for the broker of a killed service, which ends by itself: 15 s together."""
 
 
 def open_broker(
@@ -37,12 +43,28 @@ def open_broker(
     keys.read_public(settings.vault_public)
     folder = settings.data_dir / "broker"
     make_state_directory(folder, below=settings.data_dir)
-    listening = owned.enter_context(bind_unix(folder / "socket"))
+    listening = owned.enter_context(bind_when_free(folder / "socket"))
     listening.listen(BACKLOG)
     control = secrets.token_hex(32)
     process = spawn_broker(settings.broker_frame(control, _places(listeners)), listening, user)
     owned.callback(process.end)
     return BrokerAccess(f"unix://{folder / 'socket'}", control, process)
+
+
+def bind_when_free(path: Path, pause: Callable[[], None] = lambda: time.sleep(PAUSE_S)) -> socket.socket:
+    """A socket bound at `path`, once whoever listens there has ended. Raises OSError, UnsafePathError."""
+    for _ in range(PAUSES):
+        try:
+            return bind_unix(path)
+        except SocketInUseError:
+            pause()
+    try:
+        return bind_unix(path)
+    except SocketInUseError as error:
+        raise OSError(
+            f"{path}: the broker of another service still listens here: end that service, "
+            "or give this one a PLIMSOLL_DATA_DIR of its own"
+        ) from error
 
 
 def broker_user(settings: Settings) -> User | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from app.api.services import Brokerage, Readiness, Services
 from app.connect import routes as connect
 from app.dispatch.admission import kinds_of
 from app.dispatch.broker import BrokerAccess, BrokerSupervisor
-from app.dispatch.brokerlink import BrokerLink
+from app.dispatch.brokerlink import ELSEWHERE, BrokerLink
 from app.dispatch.disk import DiskWatch
 from app.dispatch.dispatcher import Dispatcher, Surroundings
 from app.dispatch.evidence import EvidenceKeeper
@@ -39,7 +40,9 @@ from app.http.middleware import Access, Authenticate, rim
 from app.identity import Caller, token_sha256
 from app.log import event, failure, logger
 from app.settings import Settings
+from app.store.ballast import Ballast
 from app.store.store import Store, open_store
+from app.store.stored import RUN_BYTES, StorageLimit
 from app.store.values import StoreError
 from plimsoll.contract.refusals import Code, Reason, Refusal, Refused
 
@@ -48,7 +51,12 @@ HINT = "Send `Authorization: Bearer TOKEN`. Make one on the server: {where}plims
 _REQUESTS_A_RUN = 10
 _LEAST_REQUESTS = 600
 _DAY_MS = 86_400_000
-_PRUNE_PAUSE_S = 3_600
+_PRUNE_PAUSES, _PRUNE_PAUSE_S = 60, 60.0
+"""Retention works once an hour, and sooner when the disk is full."""
+_BALLAST_S = 1.0
+_SHARE_OF_DISK = 4
+"""What one caller stores is at most a quarter of the disk, and so are its kept answers."""
+_STORED_ELSEWHERE = 16 << 30
 _BETWEEN_BATCHES_S = 0.1
 DATABASE_DOWN = Refusal(Code.UNAVAILABLE, "The database is not available.", Reason.ENVIRONMENT)
 
@@ -164,6 +172,9 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
     )
     await _reconcile(store, surroundings)
     surroundings = replace(surroundings, disk_full=DiskWatch(store.free_fraction).full)
+    if store.ballast:
+        stack.callback(store.ballast.remove)
+    store.runs.limit = limit = storage_limit(settings, store.disk_bytes())
     if not store.sole_owner:
         # Entered first, left last: while an end may still be written, nobody else may settle its run for good.
         def cancel(run_id: str) -> bool:
@@ -187,7 +198,11 @@ async def _open(stack: AsyncExitStack, service: Service) -> Services:
     )
     dispatcher = await stack.enter_async_context(running)
     settler.watch(_prune(store, keeper, settings.retention_days * _DAY_MS, surroundings))
-    room = Room(settings.kept_caller_mb << 20, settings.kept_total_mb << 20, settings.output_bytes)
+    if store.ballast:
+        settler.watch(_keep_ballast(store.ballast))
+    room = Room(
+        min(settings.kept_caller_mb << 20, limit.bytes), settings.kept_total_mb << 20, settings.output_bytes
+    )
     return Services(
         dispatcher=dispatcher,
         keeper=Keeper(dispatcher, store.runs, room),
@@ -212,14 +227,13 @@ async def _broker(
         return Grants(store.grants, None), NO_BROKER
     link = await stack.enter_async_context(BrokerLink(access.url, access.control))
     if access.process is None:
-        settler.watch(link.watch(lambda: None))
+        settler.watch(link.watch(lambda: ELSEWHERE))
         there = Brokerage(access.kind, lambda: link.answered, lambda: link.asked)
         return Grants(store.grants, link), there
     supervisor = await stack.enter_async_context(BrokerSupervisor(access.process))
-    settler.watch(link.watch(supervisor.silent))
-    serving = supervisor.serving.is_set
-    given = Grants(store.grants, link, serving=serving, give_up=supervisor.kill)
-    return given, Brokerage(access.kind, serving, lambda: supervisor.told)
+    settler.watch(link.watch(lambda: supervisor.start))
+    given = Grants(store.grants, link, start=lambda: supervisor.start)
+    return given, Brokerage(access.kind, supervisor.serving.is_set, lambda: supervisor.told)
 
 
 async def _reconcile(store: Store, surroundings: Surroundings) -> None:
@@ -295,16 +309,48 @@ def _authenticate(service: Service, private: Mapping[str, Caller] | None) -> Aut
 
 
 async def _prune(store: Store, keeper: EvidenceKeeper, keep_ms: int, surroundings: Surroundings) -> None:
-    """Every hour drop what is older than the retention, in small batches."""
+    """Every hour drop what is older than the retention, in small batches, and give its room back to the disk."""
     while True:
         try:
             more = True
             while more:
                 more = await store.prune(surroundings.unix_ms() - keep_ms, keep_evidence=keeper.known) > 0
                 await asyncio.sleep(_BETWEEN_BATCHES_S)
+            while await store.shrink():
+                await asyncio.sleep(_BETWEEN_BATCHES_S)
         except StoreError as error:
             failure(logger, "prune.failed", error)
-        await asyncio.sleep(_PRUNE_PAUSE_S)
+        for _ in range(_PRUNE_PAUSES):
+            await asyncio.sleep(_PRUNE_PAUSE_S)
+            if surroundings.disk_full():
+                break
+
+
+async def _keep_ballast(ballast: Ballast) -> None:
+    """For ever: give its room back when the disk is full, and take it again when there is some."""
+    failed = False
+    while True:
+        try:
+            match await asyncio.to_thread(ballast.tend):
+                case "released":
+                    event(logger, "ballast.released", level=logging.ERROR)
+                case "made":
+                    event(logger, "ballast.made")
+                case None:
+                    pass
+            failed = False
+        except OSError as error:
+            if not failed:
+                failure(logger, "ballast.failed", error)
+            failed = True
+        await asyncio.sleep(_BALLAST_S)
+
+
+def storage_limit(settings: Settings, disk_bytes: int | None) -> StorageLimit:
+    """What one caller may store: as it is set, or a share of the disk; on Postgres nobody here knows the disk."""
+    share = _STORED_ELSEWHERE if disk_bytes is None else disk_bytes // _SHARE_OF_DISK
+    size = (settings.stored_caller_mb << 20) or share
+    return StorageLimit(settings.stored_caller_runs or size // RUN_BYTES, size)
 
 
 def allowed_hosts(settings: Settings) -> Sequence[str]:

@@ -71,6 +71,8 @@ class Settings:
     retention_days: int = 30
     kept_caller_mb: int = 64
     kept_total_mb: int = 1024
+    stored_caller_mb: int = 0
+    stored_caller_runs: int = 0
     broker_url: str = ""
     broker_secret_file: Path | None = None
     broker_same_user: bool = False
@@ -341,6 +343,20 @@ SETTINGS: tuple[Setting, ...] = (
         readers.whole(1, 1 << 20),
         "1024",
         "Answers kept for keys and async runs, all callers, MiB.",
+    ),
+    Setting(
+        "PLIMSOLL_STORED_CALLER_MB",
+        "stored_caller_mb",
+        readers.whole(1, 1 << 20),
+        "a quarter of the disk; 16384 on Postgres",
+        "What the stored runs of one caller may take, MiB.",
+    ),
+    Setting(
+        "PLIMSOLL_STORED_CALLER_RUNS",
+        "stored_caller_runs",
+        readers.whole(1, 1_000_000_000),
+        "512 for each of these MiB",
+        "Stored runs of one caller.",
     ),
     Setting(
         "PLIMSOLL_BROKER_SAME_USER",

@@ -29,6 +29,7 @@ from app.store.values import (
     QuotaExceeded,
     StartingRun,
     State,
+    StorageExceeded,
     StoreError,
     StoreUnavailable,
 )
@@ -50,6 +51,8 @@ GRACE_S = 5.0
 """How long after a run's own deadline its end may take to arrive."""
 _QUERY_S = 2.0
 NO_ROOM_RETRY_S = 60
+STORED_RETRY_S = 3_600
+"""Retention looks once an hour."""
 _SETTLE_TRIES = 30
 _SETTLE_PAUSE_S = 2.0
 _NEVER_RAN = frozenset({"unknown", "void"})
@@ -60,6 +63,12 @@ DATABASE_DOWN = Refusal(
 )
 NO_ROOM = Refusal(
     Code.CAPACITY, "There is no room to keep this answer.", Reason.CAPACITY, retry_after_s=NO_ROOM_RETRY_S
+)
+STORED_ENOUGH = Refusal(
+    Code.STORAGE_LIMIT,
+    "This caller has stored as many runs as it may; the oldest are deleted as their time comes.",
+    Reason.CAPACITY,
+    retry_after_s=STORED_RETRY_S,
 )
 GONE = Refusal(Code.UNAVAILABLE, "The run was cancelled before it was started.", Reason.REQUEST)
 
@@ -169,6 +178,9 @@ class Attempt:
         except QuotaExceeded as error:
             await self._void()
             raise Refused(NO_ROOM) from error
+        except StorageExceeded as error:
+            await self._void()
+            raise Refused(STORED_ENOUGH) from error
         except StoreError as error:
             await self._void()
             if isinstance(error, StoreUnavailable) and error.outcome == "unknown":

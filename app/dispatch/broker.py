@@ -122,6 +122,30 @@ class BrokerAccess:
         return "own_user" if self.process.user else "same_user"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BrokerStart:
+    """One start of a supervised broker. What is learned of a start that is gone changes nothing of the present one."""
+
+    _supervisor: "BrokerSupervisor" = field(repr=False)
+    process: BrokerProcess
+
+    def present(self) -> bool:
+        """Whether this start serves now."""
+        return self._supervisor.serving.is_set() and self._supervisor.start is self
+
+    def give_up(self) -> None:
+        """End this start and with it all its leases, if it is the present one; another follows."""
+        if self.present():
+            self._supervisor.serving.clear()
+            self.process.kill()
+
+    def silent(self) -> None:
+        """It does not answer: give it up. One that does not serve yet, or cannot, is tried again by itself."""
+        if self.present():
+            event(logger, "broker.silent", level=logging.ERROR)
+            self.give_up()
+
+
 class BrokerSupervisor:
     """An async context manager that owns one broker: its process, and the task that starts it again."""
 
@@ -131,25 +155,15 @@ class BrokerSupervisor:
         self.serving = asyncio.Event()
         self.told = False
         """Whether the first one said that it serves, or a fault, or ended."""
-        self._process = process
+        self.start = BrokerStart(self, process)
+        """The present start."""
         self._fault = ""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
         """Process id of the present process; it changes with a restart."""
-        return self._process.pid
-
-    def silent(self) -> None:
-        """It does not answer: kill it, if it ever served. One that cannot serve is tried again by itself."""
-        if self.serving.is_set():
-            event(logger, "broker.silent", level=logging.ERROR)
-            self.kill()
-
-    def kill(self) -> None:
-        """End the present process and with it every lease; another is started."""
-        self.serving.clear()
-        self._process.kill()
+        return self.start.process.pid
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._watch(), name="broker")
@@ -179,14 +193,14 @@ class BrokerSupervisor:
             self._restart()
 
     def _restart(self) -> None:
-        old = self._process
+        old = self.start.process
         with contextlib.suppress(OSError):  # no process or descriptor to be had: again after the next pause
-            self._process = spawn_broker(old.settings, old.listening, old.user)
+            self.start = BrokerStart(self, spawn_broker(old.settings, old.listening, old.user))
             self.restarts += 1
 
     async def _listen(self) -> None:
         """What the process says, until its socket ends."""
-        loop, sock, decoder = asyncio.get_running_loop(), self._process.sock, frames.Decoder(1 << 16)
+        loop, sock, decoder = asyncio.get_running_loop(), self.start.process.sock, frames.Decoder(1 << 16)
         with contextlib.suppress(OSError, frames.FrameError):
             sock.settimeout(0)
             while data := await loop.sock_recv(sock, 1 << 16):
@@ -206,7 +220,7 @@ class BrokerSupervisor:
         self.told = True
 
     async def _end(self) -> None:
-        process = self._process
+        process = self.start.process
         process.sock.close()
         try:
             if process.popen.returncode is None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 import httpx2
 
@@ -17,7 +17,7 @@ REGISTER_S: Final = 4.0
 CLOSE_S: Final = 8.0
 """The broker takes two for calls that are under way; the rest is for a busy machine."""
 _PING_S: Final = 3.0
-_MISSES: Final = 2
+MISSES: Final = 3
 _ANSWER_BYTES: Final = 4 << 20
 _OK: Final = 200
 _NO_CONTENT: Final = 204
@@ -25,6 +25,31 @@ _NO_CONTENT: Final = 204
 
 class BrokerDown(Exception):
     """The broker gave no answer, or not one that we understand."""
+
+
+class Start(Protocol):
+    """One start of the broker, to which leases, their ends and questions belong."""
+
+    def present(self) -> bool: ...
+    def give_up(self) -> None: ...
+    def silent(self) -> None: ...
+
+
+class Elsewhere:
+    """The broker of somebody else: it is taken to be there, and is not ours to end."""
+
+    def present(self) -> bool:
+        """Always."""
+        return True
+
+    def give_up(self) -> None:
+        """Nothing can be done."""
+
+    def silent(self) -> None:
+        """Nothing can be done."""
+
+
+ELSEWHERE: Final = Elsewhere()
 
 
 class BrokerLink:
@@ -70,16 +95,20 @@ class BrokerLink:
             return False
         return True
 
-    async def watch(self, silent: Callable[[], None]) -> None:
-        """For ever: call `silent` after two questions without an answer in time."""
-        misses = 0
+    async def watch(self, start: Callable[[], Start], *, ping_s: float = _PING_S) -> None:
+        """For ever: call `silent` of the present start after three questions to it without an answer in time."""
+        counted, misses = start(), 0
         while True:
+            asked = start()
             self.answered, self.asked = await self.answers(), True
-            misses = 0 if self.answered else misses + 1
-            if misses == _MISSES:
+            if self.answered or asked is not counted or not asked.present():
+                counted, misses = asked, 0
+            if not self.answered and asked.present():
+                misses += 1
+            if misses == MISSES:
                 misses = 0
-                silent()
-            await asyncio.sleep(_PING_S)
+                asked.silent()
+            await asyncio.sleep(ping_s)
 
     async def _send(self, method: str, path: str, seconds: float, body: bytes | None = None) -> bytes:
         try:

@@ -2,17 +2,19 @@
 
 A profile that does not exist and one that is another caller's are refused alike. The lease is registered, and the credential
 minted, before the run's row is written; when that fails nothing is dispatched. It is closed before the result leaves, and on
-every other end; where a broker of ours cannot be told, it is ended, and every lease of its with it.
+every other end; where a broker of ours cannot be told, that start of it is ended, and every lease of its with it. A lease
+belongs to the start that gave it: one that is gone takes its leases along, and no news of it touches the next.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
 from app.dispatch.advice import advise
-from app.dispatch.brokerlink import BrokerDown
+from app.dispatch.brokerlink import ELSEWHERE, BrokerDown, Start
 from app.identity import Caller
 from app.log import event, failure, logger
 from app.store.values import StoredGrant, StoreError
@@ -85,8 +87,7 @@ class Held:
     profile: str
     lease: Lease
     broker: Broker = field(repr=False)
-    serving: Callable[[], bool] = field(repr=False)
-    give_up: Callable[[], None] = field(repr=False)
+    start: Start = field(repr=False)
     trace: CallTrace | None = None
     closing: asyncio.Task[None] | None = None
     allow: tuple[str, ...] = ()
@@ -103,14 +104,14 @@ class Held:
         await asyncio.shield(self.closing)
 
     async def _close(self) -> None:
-        if not self.serving():
+        if not self.start.present():
             event(logger, "grant.trace_lost", level=logging.WARNING, run_id=self.run_id)
             return
         try:
             self.trace = (await self.broker.close(self.run_id)).trace
         except BrokerDown as error:
             event(logger, "grant.not_closed", level=logging.ERROR, run_id=self.run_id, cause=str(error))
-            self.give_up()
+            self.start.give_up()
 
     def calls(self) -> KeptCalls | None:
         """The trace with the findings on it; None where there is none, or not yet. Findings are made once, and cost no run."""
@@ -142,12 +143,10 @@ class Grants:
         profiles: Profiles,
         broker: Broker | None,
         *,
-        serving: Callable[[], bool] = lambda: True,
-        give_up: Callable[[], None] = lambda: None,
+        start: Callable[[], Start] = lambda: ELSEWHERE,
     ) -> None:
-        """`serving`: its process is there; without it there are no leases. `give_up` ends one that could not be told."""
-        self._profiles, self._broker = profiles, broker
-        self._serving, self._give_up = serving, give_up
+        """`start` is the broker's present start; while that does not serve there are no leases."""
+        self._profiles, self._broker, self._start = profiles, broker, start
 
     @property
     def served(self) -> bool:
@@ -170,19 +169,25 @@ class Grants:
         self, grant: StoredGrant, caller: Caller, run_id: str, worker: str, budget_s: float
     ) -> Held:
         """A lease for one run on one worker. Raises Refused: then nothing is to be dispatched, and none is left."""
-        if self._broker is None or not self._serving():
+        start = self._start()
+        if self._broker is None or not start.present():
             raise self._refused(grant, run_id, "away")
         asked = Registration(run_id, grant.profile, grant.sealed, caller.id, caller.name, worker, budget_s)
         try:
             given = await self._broker.register(asked)
         except BrokerDown as error:
-            await self._held(grant, run_id, worker, "").close()
+            await self._held(grant, run_id, worker, "", start).close()
             raise self._refused(grant, run_id, str(error)) from None
         if not given.secret:
             raise self._refused(grant, run_id, given.fault)
-        return self._held(grant, run_id, worker, given.secret)
+        if not start.present():
+            # The next start may have answered in place of this one. Its lease is closed, and nobody has the secret.
+            with suppress(BrokerDown):
+                await self._broker.close(run_id)
+            raise self._refused(grant, run_id, "away")
+        return self._held(grant, run_id, worker, given.secret, start)
 
-    def _held(self, grant: StoredGrant, run_id: str, worker: str, secret: str) -> Held:
+    def _held(self, grant: StoredGrant, run_id: str, worker: str, secret: str, start: Start) -> Held:
         assert self._broker is not None  # noqa: S101  # `lease` looked
         lease = Lease(self._broker.url, worker, secret)
         profile, to = grant.profile, grant.advice
@@ -191,8 +196,7 @@ class Grants:
             profile.name,
             lease,
             self._broker,
-            self._serving,
-            self._give_up,
+            start,
             allow=profile.allow,
             # A word that somebody wrote past the command tells nobody anything.
             advice=AdviceTo(to) if to in set(AdviceTo) else AdviceTo.OFF,

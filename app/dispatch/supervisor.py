@@ -10,7 +10,7 @@ a process group of its own; the settings are the first frame. `ProviderSuperviso
         ticket = await wasm.worker.reserve(spec)
 
 A provider that dies is started again as a fresh exec, after a pause that doubles from 0.1 to 5 s; that is a new boot with new
-tickets, and `worker` stays the same object. A provider that stops answering is as good as dead: after two questions without
+tickets, and `worker` stays the same object. A provider that stops answering is as good as dead: after four questions without
 an answer in time its whole group is killed. Leaving the block closes the sockets of all, on which providers end by themselves;
 then SIGTERM, then SIGKILL for the whole process group.
 """
@@ -42,7 +42,8 @@ _STABLE_S = 30.0
 """A provider that lived this long starts again after the shortest pause."""
 PING_S = 3.0
 """How long after one answer a provider is asked whether it still answers."""
-_MISSES = 2
+_MISSES = 4
+"""Questions in a row without an answer in time. A busy machine may well leave two."""
 _START_S = 60.0
 """How long a process may take to its first word."""
 _CLOSE_S = 4.0

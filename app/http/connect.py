@@ -70,6 +70,7 @@ TABLE: dict[Code, Row] = {
     Code.DRAINING: _row("unavailable"),
     Code.RATE_LIMITED: _row("resource_exhausted"),
     Code.CAPACITY: _row("resource_exhausted"),
+    Code.STORAGE_LIMIT: _row("resource_exhausted"),
     # Not `unavailable`: generic Connect and gRPC clients may be set to send such a request again by themselves.
     Code.MAY_HAVE_RUN: _row("internal"),
     Code.KEY_CONFLICT: _row("already_exists"),

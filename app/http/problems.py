@@ -44,6 +44,7 @@ TABLE: dict[Code, Row] = {
     Code.UNAVAILABLE: Row(503, "Unavailable"),
     Code.RATE_LIMITED: Row(429, "Rate limited"),
     Code.CAPACITY: Row(429, "No capacity"),
+    Code.STORAGE_LIMIT: Row(429, "Storage used up"),
     Code.DRAINING: Row(503, "Shutting down"),
     Code.MAY_HAVE_RUN: Row(502, "May have run", markable=False),
     Code.KEY_CONFLICT: Row(409, "Idempotency key conflict"),

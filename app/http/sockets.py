@@ -10,6 +10,10 @@ class UnsafePathError(Exception):
     """A directory or file that somebody else could change or already owns."""
 
 
+class SocketInUseError(OSError):
+    """Another process listens on this socket."""
+
+
 def bind_tcp(host: str, port: int) -> socket.socket:
     """A bound TCP socket, IPv6 when `host` is such an address. OSError when the address is not ours or taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -30,7 +34,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 def bind_unix(path: Path) -> socket.socket:
     """A bound Unix socket of mode 0600 in a directory of ours with mode 0700; UnsafePathError otherwise.
 
-    A socket left by a process that is gone is replaced; one that answers is an OSError. Links are not followed.
+    A socket left by a process that is gone is replaced; one that answers is a SocketInUseError. Links are not followed.
     """
     directory = _open_private(path.parent)
     try:
@@ -61,7 +65,7 @@ def _remove_stale(path: Path, directory: int) -> None:
         raise UnsafePathError("something that is no socket of ours is in the socket's place")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         if probe.connect_ex(str(path)) == 0:
-            raise OSError("another process listens on this socket")
+            raise SocketInUseError("another process listens on this socket")
     os.unlink(path.name, dir_fd=directory)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.store import answers
+from app.store import stored as counts
 from app.store.schema import answers as answers_table
 from app.store.schema import audit, caller_tokens, evidence, kept_bytes, records, replicas, retired_keys, runs
 
@@ -26,6 +27,7 @@ def prune(
     expired = _ids(connection, answers_table.c.run_id, (answers_table.c.expires_unix_ms <= now,), batch)
     answers.forget(connection, expired)
     old_runs = _ids(connection, runs.c.id, _old_runs(before), batch)
+    freed = counts.of_runs(connection, old_runs)
     _delete(connection, records.c.run_id, old_runs)
     _delete(connection, runs.c.id, old_runs)
     gone += len(expired) + len(old_runs)
@@ -37,6 +39,7 @@ def prune(
         (replicas.c.id, (replicas.c.lease_until_unix_ms < before, ~_owns_open_runs())),
     ):
         gone += _gone(connection, column, rules, batch)
+    counts.give_back(connection, freed)
     return gone
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from app.store import answers, cursors, orphans, rows
+from app.store import answers, cursors, orphans, rows, stored
 from app.store.database import Database
 from app.store.hot import Hot, slots_of
 from app.store.schema import audit, records, runs
@@ -59,20 +59,23 @@ class Runs:
         """Rows live in `database`; `clock` gives Unix milliseconds, by which answers expire."""
         self._database = database
         self._clock = clock
+        self.limit = stored.UNLIMITED
+        """What one caller may store."""
 
     async def insert_starting(self, run: StartingRun, keep: Keep | None = None) -> None:
         """Write the row ahead of `start`, with its key and the bytes for its answer: all of it or nothing.
 
         Raises StoreUnavailable; KeyTaken when another run holds the key (see `Keep.replaces_run_id`); QuotaExceeded;
-        AlreadyExists for a run id that is there.
+        StorageExceeded; AlreadyExists for a run id that is there.
         """
         row = _written(run, State.STARTING, settled=False) | {"kept": keep is not None}
-        now = self._clock()
+        now, limit = self._clock(), self.limit
 
         def unit(connection: sa.Connection) -> None:
             _INSERT_RUN.run(connection, row)
             if keep is not None:
                 answers.hold(connection, run.id, run.caller_id, keep, now)
+            stored.admit(connection, run.caller_id, limit)
 
         await self._database.write(unit)
 
@@ -89,6 +92,7 @@ class Runs:
         trail = slots_of(end.audit)
 
         def unit(connection: sa.Connection) -> bool:
+            count = _trace_counted(connection, run_id, end.grant_trace)
             ended = _FINISH.run(connection, row)
             if not ended:
                 return False
@@ -96,6 +100,7 @@ class Runs:
             _INSERT_AUDIT.run(connection, trail)
             if ended[0][0]:
                 answers.end(connection, run_id, body)
+            count()
             return True
 
         return await self._database.write(unit)
@@ -132,6 +137,7 @@ class Runs:
         def unit(connection: sa.Connection) -> bool:
             if connection.execute(_fencing(connection.dialect.name), fenced).rowcount == 1:
                 write_trail(connection, audit)
+                stored.admit(connection, run.caller_id)
                 return True
             return _settle(connection, row, audit)
 
@@ -233,12 +239,23 @@ def write_trail(connection: sa.Connection, row: AuditRow) -> None:
 
 def _settle(connection: sa.Connection, row: dict[str, Any], audit: AuditRow | None) -> bool:
     """Part of a unit of work: see `Runs.settle`."""
+    count = _trace_counted(connection, row["run"], row["grant_trace"])
     changed = _SETTLE.run(connection, row)
     if changed and audit is not None:
         write_trail(connection, audit)
     if changed and changed[0][0] and row["settled"]:
         answers.end(connection, row["run"], None)
+    if changed:
+        count()
     return bool(changed)
+
+
+def _trace_counted(connection: sa.Connection, run_id: str, trace: str | None) -> Callable[[], None]:
+    """What counts the trace that a run is about to get, in place of the one it has; to be called last."""
+    if trace is None:
+        return lambda: None
+    caller_id, before = stored.trace_of(connection, run_id)
+    return lambda: stored.change(connection, caller_id, bytes_more=len(trace) - before)
 
 
 @cache

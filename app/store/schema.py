@@ -178,6 +178,15 @@ kept_bytes = sa.Table(
 )
 """The sum of `held_bytes` by caller, and over all under the scope `""`."""
 
+stored = sa.Table(
+    "stored",
+    metadata,
+    sa.Column("caller_id", sa.String, primary_key=True),
+    _integer("runs"),
+    _integer("bytes"),
+)
+"""How many runs a caller has stored, and the bytes they count as."""
+
 grants = sa.Table(
     "grants",
     metadata,

@@ -7,16 +7,18 @@ Authentication, which every request pays for, does without the hop: one look-up 
 tens of microseconds, and in WAL mode no writer keeps a reader waiting. Where that read cannot be had at once, the thread waits.
 """
 
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import aiosqlite
 import sqlalchemy as sa
 
+from app.log import event, logger
 from app.store import files, hot, revision
 from app.store.database import FAILURES, Unit, cause
 from app.store.values import StoreUnavailable, StoreUnusable
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT_MS = 5_000
 """How long to wait for another process's short transaction (the admin command's)."""
+_INCREMENTAL: Final = 2
 
 
 def path_of(url: sa.URL) -> Path:
@@ -50,6 +53,8 @@ def engine_for(path: Path) -> sa.Engine:
 
 def _configure(driver: sqlite3.Connection, _record: object) -> None:
     driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    # Of a new file, before anything is written: from then on only VACUUM changes it.
+    driver.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreUnusable("the database's file system does not support SQLite's write-ahead log")
@@ -72,6 +77,24 @@ class SqliteDatabase:
         `here` belongs to the event loop's thread, and never waits.
         """
         self._writer, self._quick, self._pages, self._here = writer, quick, pages, here
+
+    def unused_bytes(self) -> int:
+        """Room in the file's own free pages; 0 where that cannot be read at once."""
+        try:
+            (pages,) = self._here.execute("PRAGMA freelist_count").fetchone()
+            (size,) = self._here.execute("PRAGMA page_size").fetchone()
+        except sqlite3.Error:
+            return 0
+        return int(pages) * int(size)
+
+    async def shrink(self, pages: int) -> int:
+        """Give at most so many free pages back to the file system; how many went. Raises StoreUnavailable."""
+        went = await self.write(lambda connection: _shrink(connection, pages))
+        if not went:
+            # Only a checkpoint cuts the file. This one waits for nobody, and leaves the log its room.
+            with suppress(sqlite3.Error, ValueError):
+                await self._pages.execute_fetchall("PRAGMA wal_checkpoint(PASSIVE)")
+        return went
 
     async def write(self, unit: Unit[T]) -> T:
         """As `Database.write`; all units of one moment share a commit."""
@@ -105,8 +128,21 @@ def _compiled(statement: sa.Select[Any]) -> sa.Compiled:
     return hot.compiled(statement)
 
 
+def _shrink(connection: sa.Connection, pages: int) -> int:
+    def free() -> int:
+        return int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+
+    before = free()
+    driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+    driver.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+    return before - free()
+
+
 def bring_up(path: Path, *, locked: bool) -> None:
-    """Make or migrate the schema. Raises StoreUnusable, also when it must change under a living service (not `locked`)."""
+    """Make or migrate the schema, and if `locked` write a file anew that cannot shrink.
+
+    Raises StoreUnusable, also when the schema must change under a living service (not `locked`).
+    """
     try:
         with engine_for(path).connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -117,9 +153,23 @@ def bring_up(path: Path, *, locked: bool) -> None:
                 with nullcontext() if locked else files.sole_owner(path):
                     revision.upgrade(connection, current)
             connection.exec_driver_sql("COMMIT")
+            if locked:
+                _make_shrinkable(connection, path)
     except (*FAILURES, sqlite3.Error) as error:
         raise StoreUnusable(f"{path} cannot be opened as a database ({cause(error)})") from None
     files.check_files(path)
+
+
+def _make_shrinkable(connection: sa.Connection, path: Path) -> None:
+    """A file of before 0004 keeps every page it ever had until it is written anew; without room for that it stays so."""
+    if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar_one() == _INCREMENTAL:
+        return
+    try:
+        connection.exec_driver_sql("VACUUM")
+    except FAILURES as error:
+        event(logger, "database.not_shrinkable", level=logging.WARNING, cause=cause(error))
+        return
+    event(logger, "database.made_over", bytes=path.stat().st_size)
 
 
 @asynccontextmanager

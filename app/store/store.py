@@ -1,14 +1,16 @@
 """The store as one owned thing: `async with open_store(url, clock=…) as store` and then its repositories."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import sqlalchemy as sa
 
 from app.store import files, retention
+from app.store.ballast import RELEASE_UNDER, Ballast, disk_of
 from app.store.callers import Callers
 from app.store.database import Database
 from app.store.evidence import Evidence
@@ -19,18 +21,36 @@ from app.store.values import StoreUnusable
 
 PRUNE_BATCH = 100
 """Small enough that a run waits a few milliseconds for it, not tens."""
+SHRINK_PAGES = 256
+"""A step of giving room back, likewise."""
+
+
+class Shrinkable(Protocol):
+    """What only a database in one file has: pages that hold nothing."""
+
+    def unused_bytes(self) -> int: ...
+    async def shrink(self, pages: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """The file of a SQLite database."""
+
+    path: Path
+    database: Shrinkable
 
 
 class Store:
     """The repositories over one database."""
 
     def __init__(
-        self, database: Database, clock: Callable[[], int], file: Path | None, *, sole_owner: bool
+        self, database: Database, clock: Callable[[], int], file: SqliteFile | None, *, sole_owner: bool
     ) -> None:
         """Rows live in `database`, for SQLite in `file`; `clock` gives Unix milliseconds."""
         self._database = database
         self._clock = clock
         self._file = file
+        self.ballast = Ballast(file.path) if file else None
         self.sole_owner = sole_owner
         """Whether nobody else serves from this database: then every open run at start is an orphan."""
         self.runs = Runs(database, clock)
@@ -48,15 +68,32 @@ class Store:
             lambda connection: retention.prune(connection, older_than_unix_ms, now, batch, keep_evidence)
         )
 
+    async def shrink(self) -> int:
+        """Give one bounded step of a SQLite file's free pages back to the disk; how many went, 0 at the end."""
+        return await self._file.database.shrink(SHRINK_PAGES) if self._file else 0
+
+    def disk_bytes(self) -> int | None:
+        """The size of the file system under a SQLite file; None for Postgres. Raises OSError."""
+        return disk_of(self._file.path).size if self._file else None
+
     def free_fraction(self) -> float | None:
-        """The free share of the file system under a SQLite file, 0 where it cannot be told; None for Postgres."""
+        """The share of the file system under a SQLite file that is room for runs: free, or free in the file's own pages.
+
+        What is put aside as ballast is none. 0 where it cannot be told; None for Postgres.
+        """
         if self._file is None:
             return None
         try:
-            found = os.statvfs(self._file)
+            disk = disk_of(self._file.path)
         except OSError:
             return 0.0
-        return found.f_bavail / found.f_blocks if found.f_blocks else 0.0
+        if (
+            disk.free < RELEASE_UNDER * disk.size
+        ):  # what is written goes through the log beside the file first
+            return 0.0
+        aside = self.ballast.missing_bytes(disk) if self.ballast else 0
+        room = disk.free - aside + self._file.database.unused_bytes()
+        return max(0.0, room / disk.size) if disk.size else 0.0
 
 
 def open_store(
@@ -102,7 +139,7 @@ async def _sqlite(url: sa.URL, clock: Callable[[], int], *, sole_owner: bool) ->
     with files.sole_owner(path) if sole_owner else nullcontext():
         await asyncio.to_thread(sqlite.bring_up, path, locked=sole_owner)
         async with sqlite.open_sqlite(path) as database:
-            yield Store(database, clock, path, sole_owner=sole_owner)
+            yield Store(database, clock, SqliteFile(path, database), sole_owner=sole_owner)
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@
       AlreadyExists         a row with this key is there (a run id, a caller's name, a token)
       KeyTaken              another run holds this Idempotency-Key: look it up
       QuotaExceeded         no room to keep one more answer; `.scope` says whose
+      StorageExceeded       this caller may store no more runs
       UnknownCaller         no caller of that name, or it was revoked
       StoreUnusable         the database cannot be opened as it is (owner, mode, lock, revision)
 
@@ -280,6 +281,10 @@ class QuotaExceeded(StoreError):
         """`scope` says whose room is used up."""
         super().__init__(f"no room to keep one more answer ({scope})")
         self.scope: Literal["caller", "total"] = scope
+
+
+class StorageExceeded(StoreError):
+    """This caller has stored as many runs, or as many bytes, as it may; nothing of the unit of work was kept."""
 
 
 class TooMuch(StoreError):

@@ -52,10 +52,11 @@ def provider(settings: Settings, effects: str) -> ProviderProcess:
 def shorten() -> None:
     """Before anything reads these constants."""
     from app.dispatch import attempt, replica, supervisor  # noqa: PLC0415  # as in service: after the provider is started
-    from app.store import sqlite  # noqa: PLC0415
+    from app.store import ballast, sqlite  # noqa: PLC0415
 
     if "TEST_PATIENCE" in os.environ:
         supervisor._MISSES, attempt.GRACE_S = 1_000, 1.0
+    ballast.MOST_BYTES = 1 << 16  # what is killed leaves it behind
     replica.LEASE_MS = int(os.environ.get("TEST_LEASE_MS", replica.LEASE_MS))
     replica.BEAT_S = replica.LEASE_MS / 5_000
     replica.FINAL_AFTER_MS = int(os.environ.get("TEST_FINAL_MS", replica.FINAL_AFTER_MS))

@@ -211,10 +211,11 @@ def test_a_provider_that_stands_still_for_long_is_ended_and_may_have_run_it(sqli
     with sqlite_stand.service() as served, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(served.post, "effect:frozen sleep:300 out:late", keyed("k"))
         sqlite_stand.await_label("frozen")
+        until(sqlite_stand.effects, bool)  # the effect comes right after its label
         os.kill(provider_of(served), signal.SIGSTOP)
-        run_id = assert_may_have_run(waiting.result(30))
+        run_id = assert_may_have_run(waiting.result(90))
         assert (served.get(run_id)["state"], served.get(run_id)["settled"]) == ("may_have_run", True)
-        until(lambda: {"status": served.post("out:x").status_code}, lambda seen: seen["status"] == 200)
+        until(lambda: {"status": served.post("out:x").status_code}, lambda seen: seen["status"] == 200, 90)
     assert sqlite_stand.effects() == {run_id: 1}
 
 

@@ -10,8 +10,9 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from app.store import files, postgres, sqlite
+from app.store import files, postgres, schema, sqlite
 from app.store.store import open_store
+from app.store.stored import RUN_BYTES
 from app.store.values import StartingRun, State, StoreUnusable
 from migrations import configuration
 from tests.integration.store.samples import ALICE, Clock, new_id, record, starting
@@ -88,3 +89,9 @@ async def test_no_file_is_migrated_under_a_living_service(sqlite_url: str, sqlit
             pass
     async with open_store(sqlite_url, clock=Clock(), sole_owner=False) as store:
         assert await store.runs.get(DONE, ALICE) is not None
+
+
+async def test_what_callers_had_stored_is_counted(old_url: str) -> None:
+    async with open_store(old_url, clock=Clock()) as store:
+        query = sa.select(schema.stored)
+        assert [tuple(row) for row in await store._database.fetch(query)] == [(ALICE, 2, 2 * RUN_BYTES)]

@@ -23,6 +23,7 @@ from app.store.values import (
     QuotaExceeded,
     StartingRun,
     State,
+    StorageExceeded,
     StoredRun,
     StoreUnavailable,
 )
@@ -200,6 +201,15 @@ async def test_no_room_is_capacity_and_nothing_starts(bench: Bench) -> None:
     with pytest.raises(Refused) as caught:
         await begin(keeper_of(bench))
     assert caught.value.refusal.reason is Reason.CAPACITY
+    assert bench.members[0].worker.calls == ["reserve", "void"]
+
+
+async def test_a_caller_that_stored_as_much_as_it_may_is_told_so_and_nothing_starts(bench: Bench) -> None:
+    bench.runs.fail["insert"] = StorageExceeded("stored")
+    with pytest.raises(Refused) as caught:
+        await begin(keeper_of(bench))
+    refusal = caught.value.refusal
+    assert (refusal.code, refusal.reason) == (Code.STORAGE_LIMIT, Reason.CAPACITY)
     assert bench.members[0].worker.calls == ["reserve", "void"]
 
 

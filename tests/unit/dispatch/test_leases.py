@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from app.dispatch.attempt import Cancel
-from app.dispatch.brokerlink import BrokerDown
+from app.dispatch.brokerlink import ELSEWHERE, BrokerDown, Elsewhere
 from app.dispatch.leases import TRACE_BYTES, Held, KeptCalls, written
 from app.dispatch.outcome import Finished
 from app.dispatch.settler import Settler
@@ -117,7 +117,7 @@ async def test_who_waits_for_a_close_may_be_cancelled_and_it_goes_on() -> None:
             told.append(run_id)
             return Closed(CallTrace(sent=1))
 
-    held = Held("a" * 32, "hr-read", Lease("unix:///x", "w", "s"), Slow(), lambda: True, lambda: None)
+    held = Held("a" * 32, "hr-read", Lease("unix:///x", "w", "s"), Slow(), ELSEWHERE)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await held.close()
@@ -133,13 +133,18 @@ async def test_a_lost_close_gives_the_broker_up_once() -> None:
         async def close(self, run_id: str) -> Closed:
             raise BrokerDown("down")
 
-    given_up: list[int] = []
-    held = Held(
-        "a" * 32, "hr-read", Lease("unix:///x", "w", "s"), Down(), lambda: True, lambda: given_up.append(1)
-    )
+    class Counted(Elsewhere):
+        given_up = 0
+
+        @override
+        def give_up(self) -> None:
+            self.given_up += 1
+
+    start = Counted()
+    held = Held("a" * 32, "hr-read", Lease("unix:///x", "w", "s"), Down(), start)
     await held.close()
     await held.close()
-    assert given_up == [1]
+    assert start.given_up == 1
     assert held.kept() is None
 
 

@@ -74,7 +74,7 @@ def test_the_statuses_of_reasons_are_those_of_the_design() -> None:
         Reason.UNSUPPORTED: [Code.UNSUPPORTED, Code.EXECUTION_DISABLED],
         Reason.ISOLATION: [Code.ISOLATION_UNMET],
         Reason.ENVIRONMENT: [Code.SOFTWARE_UNMET, Code.UNAVAILABLE, Code.DRAINING],
-        Reason.CAPACITY: [Code.RATE_LIMITED, Code.CAPACITY],
+        Reason.CAPACITY: [Code.RATE_LIMITED, Code.CAPACITY, Code.STORAGE_LIMIT],
     }
     for reason, codes in of_reason.items():
         assert {problems.status_of(code) for code in codes} <= STATUSES[reason]

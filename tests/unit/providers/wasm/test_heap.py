@@ -107,9 +107,7 @@ def test_a_message_that_a_program_made_empty_is_an_error_it_can_catch(engine: En
     try { await host.call('GET', '/'); console.log('no error') } catch (error) { console.log(error.message) }"""
     asked: list[bytes] = []
     deadline = time.monotonic_ns() + int(60e9)
-    result = engine.run(
-        code.encode(), deadline_ns=deadline, seed=bytes(8), on_call=lambda it: asked.append(it)
-    )
+    result = engine.run(code.encode(), deadline_ns=deadline, seed=bytes(8), on_call=asked.append)
     assert (result.ending, result.stdout, asked) == (
         Ending.FINISHED,
         b"host.call: the message is empty\n",

@@ -35,6 +35,7 @@ CLASSES: dict[str, type[Refusal]] = {
     Code.MAY_HAVE_RUN: errors.MayHaveRun,
     Code.INTERNAL: errors.ServiceError,
     Code.KEY_CONFLICT: errors.KeyConflict,
+    Code.STORAGE_LIMIT: errors.Capacity,
 }
 """A code this library does not know yet is a ServiceError."""
 

@@ -59,6 +59,7 @@ class Code(StrEnum):
     MAY_HAVE_RUN = "may_have_run"
     INTERNAL = "internal"
     KEY_CONFLICT = "key_conflict"
+    STORAGE_LIMIT = "storage_limit"
 
 
 @dataclass(frozen=True, slots=True)
