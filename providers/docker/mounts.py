@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from providers.docker.recipe import INODES
+
 PROMISED: Final = ("/workspace", "/tmp", "/dev/shm")  # noqa: S108  # the container's own
-"""Where a guest may write: memory file systems with a size of their own, from which nothing is executed."""
+"""Where a guest may write: memory file systems with bounds on bytes and files, from which nothing is executed."""
 _CLOSED: Final = frozenset({"nosuid", "nodev", "noexec"})
 _WRITABLE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     **dict.fromkeys(PROMISED, ("tmpfs", _CLOSED)),
@@ -20,7 +22,7 @@ _WRITABLE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 _FILES: Final = frozenset({"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"})
 """The daemon's own files, which it always binds."""
 _KERNEL: Final = frozenset({"proc", "sysfs", "tmpfs", "cgroup", "cgroup2"})
-_SIZE = re.compile(r"(?:^|,)size=(\d+[kmg]?)(?:,|$)")
+_BOUNDS = re.compile(r"(?:^|,)((?:size|nr_inodes)=\d+[kmg]?)(?=,|$)")
 _CHARACTER = re.compile(r"\\([0-7]{3})")
 
 
@@ -42,9 +44,8 @@ class Mount:
     @property
     def text(self) -> str:
         """As facts write it."""
-        size = _SIZE.search(self.options)
         flags = ",".join(sorted(self.flags & {"ro", *_CLOSED}))
-        return " ".join(filter(None, (self.kind, flags, f"size={size[1]}" if size else "")))
+        return " ".join(filter(None, (self.kind, flags, *_BOUNDS.findall(self.options))))
 
 
 def parse(mountinfo: str) -> list[Mount]:
@@ -75,7 +76,7 @@ def facts(mountinfo: str) -> dict[str, str]:
 
 def is_promised(value: str) -> bool:
     """Whether a promised place is what was promised."""
-    return re.fullmatch(r"tmpfs nodev,noexec,nosuid size=\d+[kmg]?", value) is not None
+    return re.fullmatch(rf"tmpfs nodev,noexec,nosuid size=\d+[kmg]? nr_inodes={INODES}", value) is not None
 
 
 def _is_read_only(last: Mapping[str, Mount], place: str) -> bool:

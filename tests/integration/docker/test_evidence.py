@@ -178,7 +178,9 @@ class TestLater:
 LACKING: dict[str, dict[str, Any]] = {
     "root_writable": {"ReadonlyRootfs": False},
     "mounts_unexpected": {"Binds": ["/etc:/host:ro"]},
-    "mounts_promised": {"Tmpfs": {"/workspace": "rw,noexec,nosuid,nodev,uid=10001,gid=10001,mode=0700"}},
+    "mounts_promised": {
+        "Tmpfs": {"/workspace": "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"}
+    },
     "sandbox_capabilities": {"CapAdd": ["KILL", "SETGID", "SETUID", "SYS_ADMIN"]},
     "cgroup_memory_bytes": {"Memory": 300 * MIB},
     "cgroup_swap_bytes": {"MemorySwap": 1024 * MIB},

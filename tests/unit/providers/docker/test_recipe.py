@@ -79,10 +79,12 @@ def test_memory_has_no_swap_on_top_and_processors_are_counted() -> None:
     assert host["Runtime"] == "other"
 
 
-def test_both_writable_places_are_bounded_and_run_nothing() -> None:
+def test_every_writable_place_is_bounded_in_bytes_and_files_and_runs_nothing() -> None:
     tmpfs = recipe(SETTINGS, IMAGE, None, gvisor=False)["HostConfig"]["Tmpfs"]
-    assert set(tmpfs) == {"/workspace", "/tmp"}
-    assert all(set(words.split(",")) >= {"noexec", "nosuid", "nodev", "size=9m"} for words in tmpfs.values())
+    sizes = {"/workspace": "size=9m", "/tmp": "size=9m", "/dev/shm": "size=1m"}
+    assert tmpfs.keys() == sizes.keys()
+    for place, words in tmpfs.items():
+        assert set(words.split(",")) >= {"noexec", "nosuid", "nodev", "nr_inodes=16384", sizes[place]}
 
 
 def test_the_kernel_counts_the_processes_of_a_runc_container() -> None:

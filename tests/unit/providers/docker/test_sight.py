@@ -197,7 +197,9 @@ class TestMounts:
     @pytest.mark.parametrize(
         ("old", "new"),
         [
-            (",size=65536k,mode=700", ",mode=700"),
+            (",size=65536k,nr_inodes", ",nr_inodes"),
+            (",nr_inodes=16384,mode=700", ",mode=700"),
+            (",nr_inodes=16384", ",nr_inodes=163840"),
             ("/workspace rw,nosuid,nodev,noexec", "/workspace rw,nosuid,nodev"),
             ("/workspace rw,nosuid,nodev,noexec", "/workspace rw,nodev,noexec"),
             ("/workspace rw,", "/workspace ro,"),
