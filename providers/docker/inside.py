@@ -248,6 +248,7 @@ if __name__ == "__main__":
                     line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]
                 ],
                 "network": network(),
+                "resolver": Path("/etc/resolv.conf").read_text().split("\n"),
                 "calls": in_child(calls),
                 "namespaces": in_child(namespaces),
                 "device": attempt(lambda: os.mknod("/tmp/.device", stat.S_IFCHR | 0o600, os.makedev(1, 3))),

@@ -1,7 +1,7 @@
 """What a container under the host's own kernel can reach through its mounts, read from its /proc/<pid>/mountinfo. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from providers.docker.recipe import INODES
 PROMISED: Final = ("/workspace", "/tmp", "/dev/shm")  # noqa: S108  # the container's own
 """Where a guest may write: memory file systems with bounds on bytes and files, from which nothing is executed."""
 _CLOSED: Final = frozenset({"nosuid", "nodev", "noexec"})
+HIDDEN: Final = "all"
 _WRITABLE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     **dict.fromkeys(PROMISED, ("tmpfs", _CLOSED)),
     "/proc": ("proc", _CLOSED),
@@ -59,8 +60,11 @@ def parse(mountinfo: str) -> list[Mount]:
     return found
 
 
-def facts(mountinfo: str) -> dict[str, str]:
-    """Name and value of each fact. Two mounts at one place count as unexpected: only one of them would be looked at."""
+def facts(mountinfo: str, to_hide: Collection[str] = ()) -> dict[str, str]:
+    """Name and value of each fact. Two mounts at one place count as unexpected: only one of them would be looked at.
+
+    `to_hide`: the files and folders of the kernel that must not be seen in the container.
+    """
     found = parse(mountinfo)
     last = {mount.place: mount for mount in found}
     unexpected = sum(not _is_expected(mount) for mount in found) + len(found) - len(last)
@@ -70,6 +74,7 @@ def facts(mountinfo: str) -> dict[str, str]:
         "mounts.kernel_settings": "ro"
         if all(_is_read_only(last, place) for place in ("/proc/sys", "/sys"))
         else "rw",
+        "mounts.hidden": _all_but([path for path in to_hide if not _is_hidden(last.get(path))]),
         "mounts.unexpected": str(unexpected),
     }
 
@@ -77,6 +82,19 @@ def facts(mountinfo: str) -> dict[str, str]:
 def is_promised(value: str) -> bool:
     """Whether a promised place is what was promised."""
     return re.fullmatch(rf"tmpfs nodev,noexec,nosuid size=\d+[kmg]? nr_inodes={INODES}", value) is not None
+
+
+def _all_but(seen: list[str]) -> str:
+    return f"all but {len(seen)}, {seen[0]} among them" if seen else HIDDEN
+
+
+def _is_hidden(mount: Mount | None) -> bool:
+    return mount is not None and mount.kind == "tmpfs" and (mount.read_only or _is_null(mount))
+
+
+def _is_null(mount: Mount) -> bool:
+    """How a runtime hides a file: /dev/null in its place."""
+    return mount.kind == "tmpfs" and mount.part == "/null" and "nosuid" in mount.flags
 
 
 def _is_read_only(last: Mapping[str, Mount], place: str) -> bool:
@@ -92,5 +110,4 @@ def _is_expected(mount: Mount) -> bool:
     kind, flags = _WRITABLE.get(mount.place, ("", _CLOSED))
     if mount.kind == kind and mount.part == "/":
         return flags <= mount.flags
-    # How a runtime hides a file of the kernel's: /dev/null in its place.
-    return in_kernel and mount.kind == "tmpfs" and mount.part == "/null" and "nosuid" in mount.flags
+    return in_kernel and _is_null(mount)

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+from providers.docker import hidden
 from providers.docker.settings import DockerSettings
 
 LABEL_PREFIX: Final = "plimsoll."
@@ -27,6 +28,8 @@ GVISOR_PIDS: Final = 1024
 GUEST: Final = 10001
 INODES: Final = 16_384
 """How many files a place to write can hold: an empty one takes memory of the kernel, too. gVisor has no such bound."""
+NO_RESOLVER: Final = ("nameserver 127.0.0.1", "options attempts:1")
+"""All of a container's /etc/resolv.conf: nobody answers there. Unless told, the daemon copies that of the host."""
 _MIB: Final = 1 << 20
 _NANO: Final = 1_000_000_000
 _OPEN_FILES: Final = 1024
@@ -75,6 +78,11 @@ def _host(settings: DockerSettings, *, gvisor: bool) -> dict[str, Any]:
         "CapAdd": ["KILL", "SETGID", "SETUID"],
         "SecurityOpt": ["no-new-privileges:true", "seccomp=" + seccomp_profile()],
         "NetworkMode": "none",
+        "Dns": ["127.0.0.1"],
+        "DnsSearch": ["."],  # the word for none
+        "DnsOptions": ["attempts:1"],
+        "MaskedPaths": list(hidden.PATHS),
+        "ReadonlyPaths": list(hidden.READ_ONLY),
         "PidsLimit": pids_limit(settings, gvisor=gvisor),
         "Memory": memory,
         "MemorySwap": memory,

@@ -16,6 +16,7 @@ from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.tiers import Tier
 from providers.docker.agent import identity
 from providers.docker.agent.guests import ENVIRONMENT
+from providers.docker.recipe import NO_RESOLVER
 from providers.docker.settings import DockerSettings
 from providers.seam import Break, Finish
 
@@ -187,6 +188,7 @@ def _checks(wall: Tier, filled: tuple[str, ...], disk_bytes: int) -> dict[str, C
         "execute": lambda it: it == dict.fromkeys(_PLACES, "EACCES"),
         "interfaces": lambda it: it == ["lo"],
         "network": lambda it: len(it) == 9 and "done" not in it.values(),  # noqa: PLR2004  # as many as are tried
+        "resolver": lambda it: tuple(filter(None, it)) == NO_RESOLVER,
         "calls": lambda it: _are_refused(it, _OWN_TO_GVISOR if gvisor else frozenset()),
         # In gVisor a new namespace is a part of gVisor's own kernel.
         "namespaces": lambda it: gvisor or _are_refused(it, frozenset()),

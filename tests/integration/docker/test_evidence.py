@@ -12,7 +12,7 @@ import pytest
 
 from plimsoll.contract.requests import Python
 from plimsoll.contract.tiers import Tier
-from providers.docker import evidence, smoke
+from providers.docker import evidence, hidden, smoke
 from providers.docker.frames import Output
 from providers.docker.recipe import pids_limit
 from providers.docker.settings import DockerSettings
@@ -190,6 +190,7 @@ LACKING: dict[str, dict[str, Any]] = {
     "namespace_shared": {"PidMode": "host"},
     "oom_score_adj": {"OomScoreAdj": 0},
     "seccomp_missing": {"SecurityOpt": ["no-new-privileges:true", "seccomp=unconfined"]},
+    "mounts_hidden": {"MaskedPaths": [path for path in hidden.PATHS if path != "/proc/cmdline"]},
     "mounts_kernel": {"ReadonlyPaths": [], "MaskedPaths": []},
 }
 LACKING_ALIKE = {"cgroup_memory_bytes", "cgroup_pids", "cgroup_cpus", "oom_score_adj"}

@@ -66,10 +66,22 @@ def test_it_has_no_network_no_device_no_mount_and_no_more_than_three_capabilitie
     assert host["CapAdd"] == ["KILL", "SETGID", "SETUID"]
     assert host["ReadonlyRootfs"]
     assert not host["Privileged"]
+    assert (host["Dns"], host["DnsSearch"]) == (["127.0.0.1"], ["."])
     assert (
         not {"Binds", "Mounts", "Devices", "VolumesFrom", "PidMode", "UsernsMode", "CgroupParent"}
         & host.keys()
     )
+
+
+@BOTH
+def test_what_the_daemon_would_hide_by_itself_is_hidden_too(*, gvisor: bool) -> None:
+    """The list takes the place of the daemon's own."""
+    by_itself = ("acpi", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi")
+    host = recipe(SETTINGS, IMAGE, None, gvisor=gvisor)["HostConfig"]
+    assert {*(f"/proc/{name}" for name in by_itself), "/sys/firmware"} <= set(host["MaskedPaths"])
+    closed = {*host["ReadonlyPaths"], *host["MaskedPaths"]}
+    assert {f"/proc/{name}" for name in ("bus", "fs", "irq", "sys", "sysrq-trigger")} <= closed
+    assert len(closed) == len(host["ReadonlyPaths"]) + len(host["MaskedPaths"])
 
 
 def test_memory_has_no_swap_on_top_and_processors_are_counted() -> None:

@@ -60,6 +60,7 @@ SAID: dict[str, Any] = {
     "network": dict.fromkeys(
         ["metadata", "tcp", "tcp6", "udp", "icmp", "raw", "vsock", "packet", "names"], "ENETUNREACH"
     ),
+    "resolver": ["nameserver 127.0.0.1", "options attempts:1", ""],
     "calls": dict.fromkeys(CALLS, "EPERM"),
     "namespaces": dict.fromkeys(["mount", "uts", "ipc", "user", "pid", "net", "cgroup"], "EPERM"),
     "device": "EPERM",

@@ -100,6 +100,7 @@ CONTAINER = {
     "mounts./tmp": "tmpfs nodev,noexec,nosuid size=65536k nr_inodes=16384",
     "mounts./dev/shm": "tmpfs nodev,noexec,nosuid size=1024k nr_inodes=16384",
     "mounts.kernel_settings": "ro",
+    "mounts.hidden": "all",
     "mounts.unexpected": "0",
     "sandbox.processes": "powerless",
 }
