@@ -88,6 +88,7 @@ CONTAINER: Final = (
     _is("mounts.root", "ro", "root_writable"),
     *(_promised(place) for place in mounts.PROMISED),
     _is("mounts.kernel_settings", "ro", "mounts_kernel"),
+    _is("mounts.hidden", mounts.HIDDEN, "mounts_hidden"),
     _is("mounts.unexpected", "0", "mounts_unexpected"),
     _is("sandbox.processes", "powerless", "sandbox_processes"),
 )

@@ -1,7 +1,8 @@
 """Runs inside a sandbox as a guest would, and says what it finds and what it is let do. Output: one JSON object.
 
-The service never imports it: smoke.py sends this text as a Python snippet, with a line in front that sets FILL, the places to
-fill. It decides nothing, and everything that it tries is harmless where it succeeds. It needs Debian's Python and nothing else.
+The service never imports it: smoke.py sends this text as a Python snippet, with lines in front that set FILL, the places to
+fill, and TRIED, the calls that the filter refuses (syscalls.tried). It decides nothing, and all that it tries is harmless
+where it succeeds. It needs Debian's Python and nothing else.
 """
 # ruff: noqa: PTH101, PTH108, PTH116, PTH123, PTH208, S108  # the plainest calls are tried, in a /tmp of its own
 
@@ -20,8 +21,10 @@ from functools import partial
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.syscall.restype = ctypes.c_long
 PLACES = ("/workspace", "/tmp", "/dev/shm")
 FILL: tuple[str, ...] = globals().get("FILL", ())
+TRIED: dict[str, list[int | None]] = globals().get("TRIED", {})
 
 # Number by name, on x86_64 and aarch64, and words with which each would do little if it were let through.
 CALLS: dict[str, tuple[int, int, tuple[bytes | int, ...]]] = {
@@ -84,7 +87,9 @@ def in_child(work: Callable[[], dict[str, str]]) -> dict[str, str]:
         os.write(write, json.dumps(work()).encode())
         os._exit(0)
     os.close(write)
-    said = os.read(read, 4096)
+    said = b""
+    while part := os.read(read, 4096):
+        said += part
     os.close(read)
     os.waitpid(pid, 0)
     return dict(json.loads(said)) if said else {}
@@ -94,6 +99,20 @@ def calls() -> dict[str, str]:
     return {
         name: attempt(partial(call, arm if ARM else x86, *words)) for name, (x86, arm, words) in CALLS.items()
     }
+
+
+def refused() -> dict[str, str]:
+    """What each of TRIED is answered; without those that this machine does not have."""
+    me, found = os.getpid(), {}
+    for label, (x86, arm, *words) in TRIED.items():
+        number = arm if ARM else x86
+        if number is not None:
+            found[label] = attempt(
+                partial(call, number, *(word or 0 for word in words), *[-1] * (6 - len(words)))
+            )
+        if os.getpid() != me:
+            os._exit(0)  # a fork was let through
+    return found
 
 
 def namespaces() -> dict[str, str]:
@@ -248,7 +267,10 @@ if __name__ == "__main__":
                     line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]
                 ],
                 "network": network(),
+                "resolver": Path("/etc/resolv.conf").read_text().split("\n"),
                 "calls": in_child(calls),
+                "machine": platform.machine(),
+                "refused": in_child(refused),
                 "namespaces": in_child(namespaces),
                 "device": attempt(lambda: os.mknod("/tmp/.device", stat.S_IFCHR | 0o600, os.makedev(1, 3))),
                 "first_process": first_process(),

@@ -1,13 +1,16 @@
 """What a container under the host's own kernel can reach through its mounts, read from its /proc/<pid>/mountinfo. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from providers.docker.recipe import INODES
+
 PROMISED: Final = ("/workspace", "/tmp", "/dev/shm")  # noqa: S108  # the container's own
-"""Where a guest may write: memory file systems with a size of their own, from which nothing is executed."""
+"""Where a guest may write: memory file systems with bounds on bytes and files, from which nothing is executed."""
 _CLOSED: Final = frozenset({"nosuid", "nodev", "noexec"})
+HIDDEN: Final = "all"
 _WRITABLE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     **dict.fromkeys(PROMISED, ("tmpfs", _CLOSED)),
     "/proc": ("proc", _CLOSED),
@@ -20,7 +23,7 @@ _WRITABLE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 _FILES: Final = frozenset({"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"})
 """The daemon's own files, which it always binds."""
 _KERNEL: Final = frozenset({"proc", "sysfs", "tmpfs", "cgroup", "cgroup2"})
-_SIZE = re.compile(r"(?:^|,)size=(\d+[kmg]?)(?:,|$)")
+_BOUNDS = re.compile(r"(?:^|,)((?:size|nr_inodes)=\d+[kmg]?)(?=,|$)")
 _CHARACTER = re.compile(r"\\([0-7]{3})")
 
 
@@ -42,9 +45,8 @@ class Mount:
     @property
     def text(self) -> str:
         """As facts write it."""
-        size = _SIZE.search(self.options)
         flags = ",".join(sorted(self.flags & {"ro", *_CLOSED}))
-        return " ".join(filter(None, (self.kind, flags, f"size={size[1]}" if size else "")))
+        return " ".join(filter(None, (self.kind, flags, *_BOUNDS.findall(self.options))))
 
 
 def parse(mountinfo: str) -> list[Mount]:
@@ -58,8 +60,11 @@ def parse(mountinfo: str) -> list[Mount]:
     return found
 
 
-def facts(mountinfo: str) -> dict[str, str]:
-    """Name and value of each fact. Two mounts at one place count as unexpected: only one of them would be looked at."""
+def facts(mountinfo: str, to_hide: Collection[str] = ()) -> dict[str, str]:
+    """Name and value of each fact. Two mounts at one place count as unexpected: only one of them would be looked at.
+
+    `to_hide`: the files and folders of the kernel that must not be seen in the container.
+    """
     found = parse(mountinfo)
     last = {mount.place: mount for mount in found}
     unexpected = sum(not _is_expected(mount) for mount in found) + len(found) - len(last)
@@ -69,13 +74,27 @@ def facts(mountinfo: str) -> dict[str, str]:
         "mounts.kernel_settings": "ro"
         if all(_is_read_only(last, place) for place in ("/proc/sys", "/sys"))
         else "rw",
+        "mounts.hidden": _all_but([path for path in to_hide if not _is_hidden(last.get(path))]),
         "mounts.unexpected": str(unexpected),
     }
 
 
 def is_promised(value: str) -> bool:
     """Whether a promised place is what was promised."""
-    return re.fullmatch(r"tmpfs nodev,noexec,nosuid size=\d+[kmg]?", value) is not None
+    return re.fullmatch(rf"tmpfs nodev,noexec,nosuid size=\d+[kmg]? nr_inodes={INODES}", value) is not None
+
+
+def _all_but(seen: list[str]) -> str:
+    return f"all but {len(seen)}, {seen[0]} among them" if seen else HIDDEN
+
+
+def _is_hidden(mount: Mount | None) -> bool:
+    return mount is not None and mount.kind == "tmpfs" and (mount.read_only or _is_null(mount))
+
+
+def _is_null(mount: Mount) -> bool:
+    """How a runtime hides a file: /dev/null in its place."""
+    return mount.kind == "tmpfs" and mount.part == "/null" and "nosuid" in mount.flags
 
 
 def _is_read_only(last: Mapping[str, Mount], place: str) -> bool:
@@ -91,5 +110,4 @@ def _is_expected(mount: Mount) -> bool:
     kind, flags = _WRITABLE.get(mount.place, ("", _CLOSED))
     if mount.kind == kind and mount.part == "/":
         return flags <= mount.flags
-    # How a runtime hides a file of the kernel's: /dev/null in its place.
-    return in_kernel and mount.kind == "tmpfs" and mount.part == "/null" and "nosuid" in mount.flags
+    return in_kernel and _is_null(mount)

@@ -4,7 +4,7 @@
 - the image is named by its content id, so that what was inspected is what runs
 - the seccomp profile always goes along: gVisor does not look at it, and a runtime that only calls itself gVisor then still
   has it
-- nothing is writable but two memory file systems, there is no network but its own loopback, and every limit is set
+- nothing is writable but three memory file systems, there is no network but its own loopback, and every limit is set
 - it ends when the stream it was attached with ends, and is gone when it ends
 """
 
@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+from providers.docker import hidden
 from providers.docker.settings import DockerSettings
 
 LABEL_PREFIX: Final = "plimsoll."
@@ -25,6 +26,10 @@ ENVIRONMENT: Final = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8")
 GVISOR_PIDS: Final = 1024
 """Under gVisor the limit counts the kernel's own threads: reaching it ends the sandbox. There nproc limits the guest."""
 GUEST: Final = 10001
+INODES: Final = 16_384
+"""How many files a place to write can hold: an empty one takes memory of the kernel, too. gVisor has no such bound."""
+NO_RESOLVER: Final = ("nameserver 127.0.0.1", "options attempts:1")
+"""All of a container's /etc/resolv.conf: nobody answers there. Unless told, the daemon copies that of the host."""
 _MIB: Final = 1 << 20
 _NANO: Final = 1_000_000_000
 _OPEN_FILES: Final = 1024
@@ -60,7 +65,9 @@ def recipe(settings: DockerSettings, image_id: str, language: str | None, *, gvi
 
 def _host(settings: DockerSettings, *, gvisor: bool) -> dict[str, Any]:
     memory = settings.memory_mb * _MIB
-    tmpfs = f"rw,noexec,nosuid,nodev,size={settings.disk_mb}m,uid={GUEST},gid={GUEST},mode=0700"  # runc ignores mode alone
+    closed = f"rw,noexec,nosuid,nodev,nr_inodes={INODES}"
+    tmpfs = f"{closed},size={settings.disk_mb}m,uid={GUEST},gid={GUEST},mode=0700"  # runc ignores mode alone
+    shm = f"{closed},size=1m,uid=0,gid=0,mode=1777"
     return {
         "Runtime": settings.runtime,
         "AutoRemove": True,
@@ -71,11 +78,16 @@ def _host(settings: DockerSettings, *, gvisor: bool) -> dict[str, Any]:
         "CapAdd": ["KILL", "SETGID", "SETUID"],
         "SecurityOpt": ["no-new-privileges:true", "seccomp=" + seccomp_profile()],
         "NetworkMode": "none",
+        "Dns": ["127.0.0.1"],
+        "DnsSearch": ["."],  # the word for none
+        "DnsOptions": ["attempts:1"],
+        "MaskedPaths": list(hidden.PATHS),
+        "ReadonlyPaths": list(hidden.READ_ONLY),
         "PidsLimit": pids_limit(settings, gvisor=gvisor),
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": round(settings.cpus * _NANO),
-        "Tmpfs": {WORKSPACE: tmpfs, "/tmp": tmpfs},  # noqa: S108  # the container's own, made empty for it
+        "Tmpfs": {WORKSPACE: tmpfs, "/tmp": tmpfs, "/dev/shm": shm},  # noqa: S108  # the container's own, made empty for it
         "ShmSize": _MIB,
         "IpcMode": "private",
         "LogConfig": {"Type": "none"},

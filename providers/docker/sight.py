@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from plimsoll.contract.tiers import Tier
-from providers.docker import cgroups, mounts, process, runsc
+from providers.docker import cgroups, hidden, mounts, process, runsc
 from providers.docker.agent import identity
 from providers.docker.cgroups import Groups
 from providers.docker.process import Executable, Process
@@ -268,7 +268,9 @@ def _of_gvisor(
 
 
 def _of_container(found: Process, groups: Groups) -> Iterator[Observation]:
-    for name, value in mounts.facts(found.text("mountinfo")).items():
+    # It is the same kernel, so what is there for us would be there for the container.
+    to_hide = [path for path in hidden.PATHS if os.path.exists(path)]  # noqa: PTH110  # it never raises
+    for name, value in mounts.facts(found.text("mountinfo"), to_hide).items():
         yield _fact(name, value, "/proc/<pid>/mountinfo", Tier.CONTAINER)
     how = "the container's control group"
     yield _fact("cgroup.socket_memory", groups.count_sockets(), how, Tier.CONTAINER)

@@ -14,8 +14,10 @@ from typing import Any, Final
 from plimsoll.contract.requests import Python
 from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.tiers import Tier
+from providers.docker import syscalls
 from providers.docker.agent import identity
 from providers.docker.agent.guests import ENVIRONMENT
+from providers.docker.recipe import NO_RESOLVER, seccomp_profile
 from providers.docker.settings import DockerSettings
 from providers.seam import Break, Finish
 
@@ -153,7 +155,8 @@ def _inside(wall: Tier, settings: DockerSettings) -> Case:
     size = settings.disk_mb * _MIB
     fills = settings.disk_mb <= min(_FILLED_MB, settings.memory_mb // 4)
     places = (*(_PLACES if fills else ()), _SHM)
-    source = f"FILL = {places!r}\n{_probe()}"
+    tried = {} if wall is Tier.KERNEL else syscalls.tried(seccomp_profile())
+    source = f"FILL = {places!r}\nTRIED = {tried!r}\n{_probe()}"
     return Case(
         Python(source), _LONG_MS, 16 * _CAP, lambda it: not wrongs(it.stdout, it.finish, wall, places, size)
     )
@@ -169,11 +172,13 @@ def wrongs(
         return ("answer",)
     if not isinstance(found, dict) or finish != Finish(0):
         return ("answer",)
-    checks = _checks(wall, filled, disk_bytes)
+    checks = _checks(wall, filled, disk_bytes, found.get("machine"))
     return tuple(name for name, fits in checks.items() if not _fits(fits, found.get(name)))
 
 
-def _checks(wall: Tier, filled: tuple[str, ...], disk_bytes: int) -> dict[str, Callable[[Any], bool]]:
+def _checks(
+    wall: Tier, filled: tuple[str, ...], disk_bytes: int, machine: object
+) -> dict[str, Callable[[Any], bool]]:
     sizes = {**dict.fromkeys(_PLACES, disk_bytes), _SHM: _MIB}
     gvisor = wall is Tier.KERNEL
     return {
@@ -187,7 +192,10 @@ def _checks(wall: Tier, filled: tuple[str, ...], disk_bytes: int) -> dict[str, C
         "execute": lambda it: it == dict.fromkeys(_PLACES, "EACCES"),
         "interfaces": lambda it: it == ["lo"],
         "network": lambda it: len(it) == 9 and "done" not in it.values(),  # noqa: PLR2004  # as many as are tried
+        "resolver": lambda it: tuple(filter(None, it)) == NO_RESOLVER,
         "calls": lambda it: _are_refused(it, _OWN_TO_GVISOR if gvisor else frozenset()),
+        "machine": lambda it: gvisor or it in syscalls.NUMBERS,
+        "refused": lambda it: gvisor or are_the_filters(it, str(machine)),
         # In gVisor a new namespace is a part of gVisor's own kernel.
         "namespaces": lambda it: gvisor or _are_refused(it, frozenset()),
         "device": lambda it: bool(it) and (gvisor or it != "done"),
@@ -212,6 +220,12 @@ def _has_no_rights(said: Any, *, gvisor: bool) -> bool:
 
 def _are_refused(said: Any, but: frozenset[str]) -> bool:
     return bool(said) and all(answer != "done" for name, answer in said.items() if name not in but)
+
+
+def are_the_filters(said: Mapping[str, str], machine: str) -> bool:
+    """Whether every call that the profile refuses got that answer, and none of what a kernel says of itself."""
+    expected = syscalls.answers(seccomp_profile(), machine)
+    return said.keys() == expected.keys() and all(said[name] in expected[name] for name in expected)
 
 
 @cache

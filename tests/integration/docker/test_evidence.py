@@ -12,7 +12,7 @@ import pytest
 
 from plimsoll.contract.requests import Python
 from plimsoll.contract.tiers import Tier
-from providers.docker import evidence, smoke
+from providers.docker import evidence, hidden, smoke
 from providers.docker.frames import Output
 from providers.docker.recipe import pids_limit
 from providers.docker.settings import DockerSettings
@@ -178,7 +178,9 @@ class TestLater:
 LACKING: dict[str, dict[str, Any]] = {
     "root_writable": {"ReadonlyRootfs": False},
     "mounts_unexpected": {"Binds": ["/etc:/host:ro"]},
-    "mounts_promised": {"Tmpfs": {"/workspace": "rw,noexec,nosuid,nodev,uid=10001,gid=10001,mode=0700"}},
+    "mounts_promised": {
+        "Tmpfs": {"/workspace": "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"}
+    },
     "sandbox_capabilities": {"CapAdd": ["KILL", "SETGID", "SETUID", "SYS_ADMIN"]},
     "cgroup_memory_bytes": {"Memory": 300 * MIB},
     "cgroup_swap_bytes": {"MemorySwap": 1024 * MIB},
@@ -188,6 +190,7 @@ LACKING: dict[str, dict[str, Any]] = {
     "namespace_shared": {"PidMode": "host"},
     "oom_score_adj": {"OomScoreAdj": 0},
     "seccomp_missing": {"SecurityOpt": ["no-new-privileges:true", "seccomp=unconfined"]},
+    "mounts_hidden": {"MaskedPaths": [path for path in hidden.PATHS if path != "/proc/cmdline"]},
     "mounts_kernel": {"ReadonlyPaths": [], "MaskedPaths": []},
 }
 LACKING_ALIKE = {"cgroup_memory_bytes", "cgroup_pids", "cgroup_cpus", "oom_score_adj"}

@@ -66,10 +66,22 @@ def test_it_has_no_network_no_device_no_mount_and_no_more_than_three_capabilitie
     assert host["CapAdd"] == ["KILL", "SETGID", "SETUID"]
     assert host["ReadonlyRootfs"]
     assert not host["Privileged"]
+    assert (host["Dns"], host["DnsSearch"]) == (["127.0.0.1"], ["."])
     assert (
         not {"Binds", "Mounts", "Devices", "VolumesFrom", "PidMode", "UsernsMode", "CgroupParent"}
         & host.keys()
     )
+
+
+@BOTH
+def test_what_the_daemon_would_hide_by_itself_is_hidden_too(*, gvisor: bool) -> None:
+    """The list takes the place of the daemon's own."""
+    by_itself = ("acpi", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi")
+    host = recipe(SETTINGS, IMAGE, None, gvisor=gvisor)["HostConfig"]
+    assert {*(f"/proc/{name}" for name in by_itself), "/sys/firmware"} <= set(host["MaskedPaths"])
+    closed = {*host["ReadonlyPaths"], *host["MaskedPaths"]}
+    assert {f"/proc/{name}" for name in ("bus", "fs", "irq", "sys", "sysrq-trigger")} <= closed
+    assert len(closed) == len(host["ReadonlyPaths"]) + len(host["MaskedPaths"])
 
 
 def test_memory_has_no_swap_on_top_and_processors_are_counted() -> None:
@@ -79,10 +91,12 @@ def test_memory_has_no_swap_on_top_and_processors_are_counted() -> None:
     assert host["Runtime"] == "other"
 
 
-def test_both_writable_places_are_bounded_and_run_nothing() -> None:
+def test_every_writable_place_is_bounded_in_bytes_and_files_and_runs_nothing() -> None:
     tmpfs = recipe(SETTINGS, IMAGE, None, gvisor=False)["HostConfig"]["Tmpfs"]
-    assert set(tmpfs) == {"/workspace", "/tmp"}
-    assert all(set(words.split(",")) >= {"noexec", "nosuid", "nodev", "size=9m"} for words in tmpfs.values())
+    sizes = {"/workspace": "size=9m", "/tmp": "size=9m", "/dev/shm": "size=1m"}
+    assert tmpfs.keys() == sizes.keys()
+    for place, words in tmpfs.items():
+        assert set(words.split(",")) >= {"noexec", "nosuid", "nodev", "nr_inodes=16384", sizes[place]}
 
 
 def test_the_kernel_counts_the_processes_of_a_runc_container() -> None:

@@ -171,6 +171,14 @@ class TestMounts:
         assert said == {name: value for name, value in CONTAINER.items() if name.startswith("mounts.")}
         assert all(mounts.is_promised(said[f"mounts.{place}"]) for place in mounts.PROMISED)
 
+    def test_what_is_to_be_hidden_and_is_not_is_said(self) -> None:
+        held = ["/proc/keys", "/sys/firmware", "/proc/acpi"]
+        assert mounts.facts(MOUNTINFO, held)["mounts.hidden"] == "all"
+        said = mounts.facts(MOUNTINFO, [*held, "/proc/cmdline", "/proc/bus"])["mounts.hidden"]
+        assert said == "all but 2, /proc/cmdline among them"
+        said = mounts.facts(MOUNTINFO.replace("/null /proc/keys", "/kmsg /proc/keys"), held)["mounts.hidden"]
+        assert said == "all but 1, /proc/keys among them"
+
     @pytest.mark.parametrize(
         "line",
         [
@@ -199,7 +207,9 @@ class TestMounts:
     @pytest.mark.parametrize(
         ("old", "new"),
         [
-            (",size=65536k,mode=700", ",mode=700"),
+            (",size=65536k,nr_inodes", ",nr_inodes"),
+            (",nr_inodes=16384,mode=700", ",mode=700"),
+            (",nr_inodes=16384", ",nr_inodes=163840"),
             ("/workspace rw,nosuid,nodev,noexec", "/workspace rw,nosuid,nodev"),
             ("/workspace rw,nosuid,nodev,noexec", "/workspace rw,nodev,noexec"),
             ("/workspace rw,", "/workspace ro,"),

@@ -7,8 +7,9 @@ import pytest
 
 from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.tiers import Tier
-from providers.docker import evidence, smoke
+from providers.docker import evidence, smoke, syscalls
 from providers.docker.agent.guests import ENVIRONMENT
+from providers.docker.recipe import seccomp_profile
 from providers.docker.settings import DockerSettings
 from providers.docker.smoke import Outcome
 from providers.seam import Break, Finish
@@ -60,7 +61,10 @@ SAID: dict[str, Any] = {
     "network": dict.fromkeys(
         ["metadata", "tcp", "tcp6", "udp", "icmp", "raw", "vsock", "packet", "names"], "ENETUNREACH"
     ),
+    "resolver": ["nameserver 127.0.0.1", "options attempts:1", ""],
     "calls": dict.fromkeys(CALLS, "EPERM"),
+    "machine": "x86_64",
+    "refused": {label: min(each) for label, each in syscalls.answers(seccomp_profile(), "x86_64").items()},
     "namespaces": dict.fromkeys(["mount", "uts", "ipc", "user", "pid", "net", "cgroup"], "EPERM"),
     "device": "EPERM",
     "first_process": dict.fromkeys(["signal", "memory", "descriptor", "root"], "EPERM"),
@@ -71,6 +75,7 @@ SAID: dict[str, Any] = {
 }
 GVISOR = {
     **SAID,
+    "refused": {},
     "kernel": "4.4.0",
     "rights": {**SAID["rights"], "CapAmb": "", "NoNewPrivs": "", "Seccomp": "0"},
     "calls": {**SAID["calls"], "keyctl": "done", "syslog": "done", "process_vm_readv": "done"},

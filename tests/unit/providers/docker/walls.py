@@ -96,10 +96,11 @@ CONTAINER = {
     "namespace.user": "host",
     "namespace.pid": "own",
     "mounts.root": "ro",
-    "mounts./workspace": "tmpfs nodev,noexec,nosuid size=65536k",
-    "mounts./tmp": "tmpfs nodev,noexec,nosuid size=65536k",
-    "mounts./dev/shm": "tmpfs nodev,noexec,nosuid size=1024k",
+    "mounts./workspace": "tmpfs nodev,noexec,nosuid size=65536k nr_inodes=16384",
+    "mounts./tmp": "tmpfs nodev,noexec,nosuid size=65536k nr_inodes=16384",
+    "mounts./dev/shm": "tmpfs nodev,noexec,nosuid size=1024k nr_inodes=16384",
     "mounts.kernel_settings": "ro",
+    "mounts.hidden": "all",
     "mounts.unexpected": "0",
     "sandbox.processes": "powerless",
 }
@@ -151,9 +152,9 @@ MOUNTINFO = r"""75 51 0:39 / / ro,relatime master:2 - overlay overlay rw,lowerdi
 80 79 0:46 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,mode=755
 84 80 0:32 /docker/c7b8 /sys/fs/cgroup/memory ro,nosuid,nodev,noexec,relatime - cgroup cgroup rw,memory
 90 77 0:41 / /dev/mqueue rw,nosuid,nodev,noexec,relatime - mqueue mqueue rw
-91 77 0:47 / /dev/shm rw,nosuid,nodev,noexec,relatime - tmpfs shm rw,size=1024k
-92 75 0:48 / /workspace rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,size=65536k,mode=700,uid=10001,gid=10001
-93 75 0:49 / /tmp rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,size=65536k,mode=700,uid=10001,gid=10001
+91 77 0:47 / /dev/shm rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,size=1024k,nr_inodes=16384
+92 75 0:48 / /workspace rw,nosuid,nodev,noexec - tmpfs tmpfs rw,size=65536k,nr_inodes=16384,mode=700,uid=10001,gid=10001
+93 75 0:49 / /tmp rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,size=65536k,nr_inodes=16384,mode=700,uid=10001,gid=10001
 94 75 254:0 /var/lib/docker/containers/c7b8/resolv.conf /etc/resolv.conf ro,relatime - ext4 /dev/vda rw,discard
 95 75 254:0 /var/lib/docker/containers/c7b8/hostname /etc/hostname ro,relatime - ext4 /dev/vda rw,discard
 96 75 254:0 /var/lib/docker/containers/c7b8/hosts /etc/hosts ro,relatime - ext4 /dev/vda rw,discard
