@@ -18,7 +18,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --univers
 	--custom-compile-command "make lock" $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo demo-grant serve test test-walls test-long test-all test-changed durations check bench soak images lock openapi guest clean
+.PHONY: help setup setup-dev demo demo-grant serve test test-walls test-long test-all test-changed proven durations check bench soak images lock openapi guest clean
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -51,6 +51,9 @@ test-all: $(DEV) $(CACHE) $(JUDGE) ## all of these; what is unavailable is skipp
 
 test-changed: $(DEV) $(CACHE) ## the long tests of what the last forty commits changed, at small size
 	$(BIN)/python tests/run.py changed $(TEST_FLAGS)
+
+proven: $(DEV) ## count the distinct things that tests prove
+	@$(BIN)/python tests/tools/proven.py
 
 durations: $(DEV) ## note how long each test file took in the last runs, here and in CONTRIBUTING.md
 	$(BIN)/python tests/run.py durations

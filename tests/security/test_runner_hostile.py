@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.component("wasm"), pytest.mark.component("seccomp")]
 
 SLACK_S = 20.0
 """Of a busy machine: what is never ended takes longer, and the lower bounds say that nothing ends too soon."""
-"""How late a busy test machine may be beyond what is promised."""
 A, B = "a" * 32, "b" * 32
 
 
