@@ -67,9 +67,9 @@ check: $(DEV) ## lint, format, types, import rules, openapi.json, locks, links, 
 	$(BIN)/python -m pytest -q tests/architecture
 	@$(BIN)/python tests/tools/advisories.py
 
-bench: $(DEV) $(CACHE) ## measure: start-up, latency, throughput, against native QuickJS, docker run and others
+bench: $(DEV) $(CACHE) ## measure against native QuickJS, docker run and others (BENCH_FLAGS="--only 3,4"; BASE=COMMIT measures that one in turn)
 	-@$(MAKE) -s $(OTHER)
-	$(BIN)/python tests/bench
+	$(BIN)/python tests/bench $(if $(BASE),--base $(BASE)) $(BENCH_FLAGS)
 
 images: ## build the sandbox image, with a registry or without, and list what is in it (IMAGES_FLAGS=--help explains)
 	@deploy/images/build.sh $(IMAGES_FLAGS)

@@ -1,105 +1,131 @@
 """`make bench`: every figure against a floor measured in the same minutes. See docs/performance.md for what they mean.
 
-The table goes to stdout, the numbers to build/bench.json. Nothing is asserted: a missed target is printed as one.
+The table goes to stdout, the numbers to build/bench.json. Targets are printed with their verdict and fail nothing. The exit
+status is 1 if a part could not be measured, 130 after an interrupt.
 """
 
 import argparse
-import asyncio
+import signal
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.settings import Settings, read_settings
-from providers.wasm.provider import WasmProvider
-from tests.bench import page
-from tests.bench.report import Report
-from tests.support.service import ROOT, environment
+from tests.bench import base, owned, page
+from tests.bench.invocation import Invocation, Runner, Tree, loads, say, take_turns
+from tests.bench.parts import FULL, PARTS, QUICK, Part
+from tests.bench.processes import others_cpus
+from tests.bench.report import Report, read_report, write
 
-OUT = ROOT / "build" / "bench.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How many samples: enough to trust a median, or enough to see that it works."""
-
-    vm_rounds: int
-    http_rounds: int
-    limits: int
-    slices: int
-    slice_s: float
-    starts: int
-    streams: int
-
-
-FULL = Effort(vm_rounds=150, http_rounds=40, limits=40, slices=3, slice_s=1.0, starts=5, streams=500)
-QUICK = Effort(vm_rounds=30, http_rounds=8, limits=10, slices=1, slice_s=0.5, starts=1, streams=50)
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit status that a shell gives a program which SIGINT has ended."""
 
 
 def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.part is not None:
+        (part,) = (each for each in PARTS if each.name == options.part)
+        return _measure(part, options.out, quick=options.quick)
+    owned.interruptible()
+    owned.adopt()
+    BUILD.mkdir(exist_ok=True)
+    return bench(options, ROOT, Processes(BUILD, options.quick), others_cpus)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options. Exits with status 2 when they are wrong."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few samples: about a third of the time")
-    parser.add_argument("--page", action="store_true", help="also write the numbers into docs/performance.md")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="few samples: about a third of the time")
+    add("--page", action="store_true", help="also write the numbers into docs/performance.md")
+    add("--only", metavar="N,M", type=_parts, default=PARTS, help="only the parts with these figures")
+    add("--base", metavar="COMMIT", help="measure that commit too, in turn with the present tree")
+    add("--out", metavar="FILE", type=Path, default=BUILD / "bench.json", help="where the numbers go")
+    names = [each.name for each in PARTS]
+    add("--part", choices=names, help="one part, in this process, with its data beside FILE")
     options = parser.parse_args(arguments)
-    OUT.parent.mkdir(exist_ok=True)
-    # Beside the code and not in /tmp, which may be memory: a commit must cost what a disk costs.
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=OUT.parent) as folder:
-        settings = read_settings(environment(Path(folder) / "data", SANDBOX_PROVIDER="wasm"))
-        (Path(folder) / "commits").mkdir(mode=0o700)
-        # First of all, because it forks: nothing is imported or started yet that runners must not have.
-        provider = WasmProvider.from_settings(settings.provider_frame("wasm"))
-        report = asyncio.run(measure(provider, settings, Path(folder), quick=options.quick))
-        _containers(report, Path(folder) / "docker", quick=options.quick)
-    report.figures.sort(key=lambda each: each.number)
-    report.write(OUT)
-    print("\n\n".join(each.text() for each in report.figures))
-    if options.page:
-        page.rewrite(report.document())
-    return 0
+    if options.page and options.only is not PARTS:
+        parser.error("--page takes the figures of all parts")
+    return options
 
 
-async def measure(provider: WasmProvider, settings: Settings, folder: Path, *, quick: bool) -> Report:
-    # Late, so that the fork server holds none of it.
-    from providers.wasm import cache  # noqa: PLC0415
-    from providers.wasm.vm import MIB, Engine, EngineConfig  # noqa: PLC0415
-    from tests.bench import http_figures, load_figures, pool_figures, start_figures, store_figures  # noqa: PLC0415
-
-    effort, report = QUICK if quick else FULL, Report(quick)
-    config = EngineConfig(memory_bytes=settings.memory_of("wasm") * MIB)
-    floor_command = (sys.executable, "-m", "tests.bench.floor_service", "1900")
-    with Engine.load(cache.compiled(settings.cache_dir, config), config) as engine:
-        async with pool_figures.opened(provider) as pool, store_figures.opened(folder / "commits") as commits:
-            engine.start_ticker()
-            await pool_figures.vm_and_pool(report, engine, pool, effort.vm_rounds)
-            with (
-                http_figures.served(folder / "service", SANDBOX_PROVIDER="wasm") as service,
-                http_figures.served(folder / "floor", *floor_command) as floor,
-            ):
-                await http_figures.one_run(report, service, floor, pool, commits, effort.http_rounds)
-                four = report.figure(4, "Runs a second")
-                await pool_figures.throughput(four, pool, slices=effort.slices, seconds=effort.slice_s)
-                slices, seconds = effort.slices, effort.slice_s
-                http_figures.throughput(four, service, floor, commits, slices=slices, seconds=seconds)
-            await pool_figures.limits(report, pool, config.memory_bytes, effort.limits)
-    http_figures.runner_memory(report, folder / "memory")
-    start_figures.start_up(report, folder / "start", effort.starts)
-    # In a thread: it has event loops of its own.
-    await asyncio.to_thread(
-        load_figures.figures,
-        report,
-        folder / "load",
-        rounds=effort.http_rounds,
-        seconds=2 * effort.slice_s,
-        streams=effort.streams,
-    )
-    return report
+def _parts(text: str) -> tuple[Part, ...]:
+    known = {str(number): part for part in PARTS for number in part.figures}
+    wanted = text.split(",")
+    if unknown := [each for each in wanted if each not in known]:
+        raise argparse.ArgumentTypeError(f"there is no figure {unknown[0]!r}")
+    return tuple(part for part in PARTS if part in {known[each] for each in wanted})
 
 
-def _containers(report: Report, folder: Path, *, quick: bool) -> None:
-    from tests.bench import call_figures, docker_figures  # noqa: PLC0415  # as above
+def bench(options: argparse.Namespace, root: Path, runner: Runner, others: Callable[[], float]) -> int:
+    """Measure, print and write; the exit status."""
+    invocation = Invocation(options.quick, Tree("", root, Path(sys.executable)))
+    say(loads())
+    interrupted = False
+    try:
+        with nullcontext() if options.base is None else base.built(root, options.base) as invocation.base:
+            take_turns(invocation, options.only, runner, others, options.out)
+    except base.CannotBuildError as error:
+        say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        interrupted = True
+    print(invocation.text())
+    say(loads())
+    if interrupted:
+        say("interrupted: the rest was not measured")
+        return INTERRUPTED
+    failed = bool(invocation.here.report.failures)
+    if options.page and failed:
+        say(f"{page.PAGE.name} stays as it is, because something failed")
+    elif options.page:
+        page.rewrite(invocation.document())
+    return int(failed)
 
-    docker_figures.figures(report, folder, quick=quick)
-    call_figures.figures(report, folder.with_name("calls"), quick=quick)
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Runs each part in a process of its own tree, which is ended with everything that it started.
+
+    The data of both trees is on the same disk, beside the code and not in /tmp, which may be memory: a commit must cost what
+    a disk costs.
+    """
+
+    build: Path
+    quick: bool
+
+    def run(self, part: Part, tree: Tree) -> None:
+        with tempfile.TemporaryDirectory(
+            prefix="bench-", dir=self.build, ignore_cleanup_errors=True
+        ) as place:
+            out = Path(place) / "part.json"
+            flags: list[str | Path] = ["--part", part.name, "--out", out, *["--quick"] * self.quick]
+            status: int | None = None
+            try:
+                status = owned.run([tree.python, "tests/bench", *flags], tree.root)
+            finally:
+                found = read_report(out) if out.exists() else Report()
+                tree.report.add(found)
+            if status and not found.failures:
+                tree.report.fail(part.name, f"its process ended with {status}")
+
+
+def _measure(part: Part, out: Path, *, quick: bool) -> int:
+    """In the process of its own: the figures go to `out`, also after an interrupt."""
+    owned.interrupted_with_parent()
+    report = Report()
+    try:
+        with report.attempt(part.name):
+            part.measure(report, out.parent, QUICK if quick else FULL)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        write(out, report.document())
+    return int(bool(report.failures))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Figures 16 and 17: what a guest's call of an API costs beyond the API's own time, on each wall, through the real broker.
-
-Alone: `python -m tests.bench.call_figures [--quick]`.
-"""
+"""Figures 16 and 17: what a guest's call of an API costs beyond the API's own time, on each wall, through the real broker."""
 
 import asyncio
 import http.client
@@ -88,19 +85,19 @@ def figures(report: Report, folder: Path, *, quick: bool = False) -> None:
     effort = QUICK if quick else FULL
     folder.mkdir(parents=True, exist_ok=True)
     with serving() as servers:
-        _of_wasm(
-            report.figure(16, "One call of an API through the broker, from a VM"), servers, folder, effort
-        )
-        figure = report.figure(17, "One call of an API through the broker, from a container")
-        found, why = docker.available()
-        if not found:
-            figure.note(f"not measured: {why}")
-            return
-        # A socket's path has little room.
-        with tempfile.TemporaryDirectory(prefix="pd-") as place, docker.daemon(Path(place)) as daemon:
-            image = docker.build_image(daemon)
-            for runtime in OVERHEAD_MS:
-                _of_containers(figure, runtime, (daemon, image), servers, folder, effort)
+        with report.measuring(16, "One call of an API through the broker, from a VM") as figure:
+            _of_wasm(figure, servers, folder, effort)
+        with report.measuring(17, "One call of an API through the broker, from a container") as figure:
+            found, why = docker.available()
+            if not found:
+                figure.note(f"not measured: {why}")
+                return
+            # A socket's path has little room.
+            with tempfile.TemporaryDirectory(prefix="pd-") as place, docker.daemon(Path(place)) as daemon:
+                image = docker.build_image(daemon)
+                for runtime in OVERHEAD_MS:
+                    with report.attempt(f"figure 17, {_NAMES[runtime]}"):
+                        _of_containers(figure, runtime, (daemon, image), servers, folder, effort)
 
 
 @contextmanager
@@ -113,8 +110,10 @@ def serving() -> Iterator[Servers]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         ) as process:
             assert process.stdout is not None  # it was asked for
-            yield Servers(int(process.stdout.readline()), echo)
-            process.kill()
+            try:
+                yield Servers(int(process.stdout.readline()), echo)
+            finally:
+                process.kill()
 
 
 def _bare(servers: Servers, calls: int) -> float:
@@ -235,16 +234,3 @@ def _called(service: Service, language: str, calls: int) -> float:
     if status != 200 or said["result"]["exit_code"]:
         raise RuntimeError(f"the service answered {status}: {answer.decode()[:500]}")
     return float(said["result"]["stdout"])
-
-
-def main(arguments: list[str]) -> int:
-    report = Report("--quick" in arguments)
-    (ROOT / "build").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / "build") as folder:
-        figures(report, Path(folder), quick=report.quick)
-    print("\n\n".join(each.text() for each in report.figures))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

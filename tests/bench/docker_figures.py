@@ -1,7 +1,4 @@
-"""Figures 12 to 15: a run in a container under runc and under gVisor, and what else there is, by a docker daemon of our own.
-
-Alone: `python -m tests.bench.docker_figures [--quick]`, which writes build/bench-docker.json.
-"""
+"""Figures 12 to 15: a run in a container under runc and under gVisor, and what else there is, by a docker daemon of our own."""
 
 import json
 import subprocess
@@ -81,11 +78,12 @@ def figures(report: Report, folder: Path, *, quick: bool = False) -> None:
         with unpacked(daemon, image, Path(place) / "floors") as floors, Births(daemon) as births:
             bench = Bench(floors, births, folder, effort)
             for number, runtime in ((12, "runc"), (13, "runsc")):
-                _of_runtime(report.figure(number, _title(runtime)), bench, runtime)
-            _of_bubblewrap(
-                report.figure(14, "The same snippets under bubblewrap, in the image's files"), bench
-            )
-            _side_by_side(report.figure(15, "The same snippets by llm-sandbox, on the same image"), bench)
+                with report.measuring(number, _title(runtime)) as figure:
+                    _of_runtime(figure, bench, runtime)
+            with report.measuring(14, "The same snippets under bubblewrap, in the image's files") as figure:
+                _of_bubblewrap(figure, bench)
+            with report.measuring(15, "The same snippets by llm-sandbox, on the same image") as figure:
+                _side_by_side(figure, bench)
 
 
 def _title(runtime: str) -> str:
@@ -282,6 +280,9 @@ def _side_by_side(figure: Figure, bench: Bench) -> None:
     if not LLM_PYTHON.exists():
         figure.note("not measured: there is no .venv-llm-sandbox (`make bench` makes it)")
         return
+    if not bench.hits:
+        figure.note("not measured: there is no pool hit to compare it with")
+        return
     image = "plimsoll-llm-sandbox"
     _with_python(bench.daemon, bench.floors.image, image)
     for runtime in dict.fromkeys(each for each, _ in bench.hits):
@@ -334,19 +335,3 @@ def _llm(bench: Bench, image: str, runtime: str) -> dict[str, Any]:
     )
     said: dict[str, Any] = json.loads(done.stdout)
     return said
-
-
-def main(arguments: list[str]) -> int:
-    report = Report("--quick" in arguments)
-    out = ROOT / "build" / "bench-docker.json"
-    out.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=out.parent) as folder:
-        figures(report, Path(folder), quick=report.quick)
-    report.write(out)
-    print("\n\n".join(each.text() for each in report.figures))
-    print(f"\n{report.document()['seconds']} s")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -1,6 +1,7 @@
 """Figures of the service in processes of its own: one run over HTTP, many at once, and the memory of runners."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from tests.bench.wire import Connection, closed_loop, get, post
 from tests.support.service import Running, environment, make_caller, started
 
 BODY = json.dumps({"payload": {"kind": "javascript", "code": PROGRAM}}).encode()
+FLOOR = (sys.executable, "-m", "tests.bench.floor_service", "1900")
 _START_S = 180.0
 """Walls of containers are tried for some time before they serve."""
 _LOOP = json.dumps({"payload": {"kind": "javascript", "code": "for (;;);"}, "timeout_ms": 400}).encode()
@@ -134,9 +136,8 @@ def _cpu(daemon: int) -> dict[str, float]:
     }
 
 
-def runner_memory(report: Report, folder: Path) -> None:
+def runner_memory(figure: Figure, folder: Path) -> None:
     """Figure 5, in a service that lets itself be looked at."""
-    figure = report.figure(5, "Memory of runners, KiB")
     settings = {"PLIMSOLL_INSECURE": "1", "PLIMSOLL_DEBUG_DUMPABLE": "1"}
     with served(folder, SANDBOX_PROVIDER="wasm", **settings) as service, service.connect() as connection:
         time.sleep(0.3)

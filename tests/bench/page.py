@@ -20,10 +20,10 @@ def markdown(document: dict[str, Any]) -> str:
     machine = document["machine"]
     head = (
         f"Measured on {document['date']}: {machine['cores']} cores, {machine['system']}, Python {machine['python']}, "
-        f"a shared machine with a load of {machine['load_before']} before the start.\n"
+        f"a shared machine with a load of {machine['load_before']} before the start and {machine['load_after']} at the end.\n"
     )
     targets = [
-        f"| {each['name']} ({figure['number']}) | {_with_unit(each)} | {_target(each)} | {_verdict(each)} |"
+        f"| {each['name']} ({figure['number']}) | {_with_unit(each)} | {_target(each)} | {_verdict(each)}{_mark(figure)} |"
         for figure in document["figures"]
         for each in figure["values"]
         if each["met"] is not None
@@ -54,7 +54,15 @@ def _rows(figure: dict[str, Any]) -> list[str]:
         f"| {each['name']} | | {_with_unit(each)} | | |" for each in figure["values"] if each["met"] is None
     ]
     notes = [f"| {each} | | | | |" for each in figure["notes"]]
-    return [f"| **{figure['number']}. {figure['title']}** | | | | |", *lines, *values, *notes]
+    return [f"| **{figure['number']}. {figure['title']}**{_mark(figure)} | | | | |", *lines, *values, *notes]
+
+
+def _mark(figure: dict[str, Any]) -> str:
+    return (
+        ""
+        if figure["comparable"]
+        else f" (not to be compared: others used {figure['others_cpus']:.1f} processors)"
+    )
 
 
 def _with_unit(value: dict[str, Any]) -> str:

@@ -190,9 +190,8 @@ async def _rate(pool: Pool, runners: int, seconds: float) -> float:
     return done / (time.perf_counter() - began)
 
 
-async def limits(report: Report, pool: Pool, engine_memory: int, times: int) -> None:
+async def limits(figure: Figure, pool: Pool, engine_memory: int, times: int) -> None:
     """Figure 6: how late a deadline is, how far memory goes beyond its cap."""
-    figure = report.figure(6, "Limits: an endless loop at its deadline, an allocation bomb at its cap")
     for timeout_ms, samples in ((50, times), (200, times // 2)):
         series = Series()
         for _ in range(samples):

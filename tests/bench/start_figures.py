@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.bench.report import Report
+from tests.bench.report import Figure
 from tests.bench.sampling import Series
 from tests.bench.wire import Connection, get
 from tests.support.service import ROOT, Running, environment, started
@@ -15,9 +15,8 @@ _PATIENCE_S = 30.0
 _DEMO_S = 120.0
 
 
-def start_up(report: Report, folder: Path, times: int) -> None:
+def start_up(figure: Figure, folder: Path, times: int) -> None:
     """The daemon with a database that is there, the imports alone in turn with it, and the demo."""
-    figure = report.figure(7, "Start-up")
     ready, imports = Series(), Series()
     for number in range(-1, times):  # the first makes the database
         kept = number >= 0

@@ -44,6 +44,9 @@ SERVE = "make serve"
 SERVE_GRANTS = "PLIMSOLL_BROKER_SAME_USER=1 make serve"
 SERVE_LOOPBACK = f"PLIMSOLL_BROKER_ALLOW_PRIVATE=127.0.0.0/8 {SERVE_GRANTS}"
 SERVE_CONTAINERS = "SANDBOX_PROVIDER=docker@runsc,docker,wasm make serve"
+BENCH = """make bench
+make bench BENCH_FLAGS="--quick --only 3,12"
+make bench BASE=HEAD~20 BENCH_FLAGS="--only 4\""""
 INSTALL = """apt-get install --no-install-recommends docker.io mmdebstrap
 deploy/install-gvisor.sh --backports --reload
 make images"""
@@ -124,6 +127,7 @@ NOT_RUN: dict[str, Callable[[str], None]] = {
     },
     **{block.text: is_run_elsewhere for name in ("specgen", "verify-tokens") for block in programs(name)},
     "make demo": targets_exist,
+    BENCH: targets_exist,
     SERVE: starts_a_service,
     SERVE_GRANTS: starts_a_service,
     SERVE_LOOPBACK: starts_a_service_beside_an_api,
