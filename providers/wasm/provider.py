@@ -36,8 +36,8 @@ _MIB: Final = 1 << 20
 _LOOKS: Final = 3
 """How many new runners may die before a look at the wall has failed."""
 _SMOKES: Final = 3
-"""How often the limits are tried before one counts as missing: on a busy machine a runner may be ended late, and another is tried
-then. A limit that is not there never bites.
+"""How often the limits are tried before one counts as missing: a busy machine may end a runner late, and another is tried then.
+A limit that is not there never bites.
 """
 
 
