@@ -4,7 +4,7 @@ A controller's group counts as the container's only if its path ends in the cont
 its cgroup drivers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +175,15 @@ def find(of_process: str, container_id: str, where: Mounts) -> Groups:
 def holds(of_process: str, container_id: str) -> bool:
     """Whether a process with this /proc/<pid>/cgroup is in any group of the container's own."""
     return any(is_of(path, container_id) for path in _paths(of_process).values())
+
+
+def container_of(of_process: str, ids: Container[str]) -> str:
+    """Which of these containers a process with this /proc/<pid>/cgroup is in a group of; empty if of none."""
+    for path in _paths(of_process).values():
+        container = path.rpartition("/")[2].removeprefix("docker-").removesuffix(".scope")
+        if container in ids and is_of(path, container):
+            return container
+    return ""
 
 
 def is_of(path: str, container_id: str) -> bool:

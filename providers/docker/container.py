@@ -20,6 +20,7 @@ _COMPLAINTS: Final = 1 << 20
 """The agent has no reason to write to stderr; what writes more than this there is no agent."""
 _STDOUT: Final = 1
 _MIB: Final = 1 << 20
+_NOT_OPEN: Final = "not_open"
 DIED: Final = "died"
 """It ended before it was seen: that says nothing about its wall."""
 
@@ -93,9 +94,10 @@ class Container:
         self._gvisor = gvisor
         self._on_death = on_death
         self._limits = Limits(settings.memory_mb * _MIB, pids_limit(settings, gvisor=gvisor), settings.cpus)
-        self.sight: Sight | Unsighted = Unsighted("not_open", self._limits.memory_bytes)
+        self.sight: Sight | Unsighted = Unsighted(_NOT_OPEN, self._limits.memory_bytes)
         self.ends_alone = True
         """Whether it is gone some time after its stream, even if nobody removes it: it was started, or there is none."""
+        self._was_to_start = False
         self._creating: asyncio.Task[str] | None = None
         self._attached: Attached | None = None
         self._complaints = 0
@@ -117,9 +119,10 @@ class Container:
         # Whoever gives up meanwhile: the daemon goes on, and only what it made can be removed.
         self._creating = asyncio.create_task(self._daemon.create(self.name, body))
         self.id = await asyncio.shield(self._creating)
-        self._names.made(self.name)
+        self._names.made(self.name, self.id)
         self._daemon.deaths.expect(self.id, lambda: self._on_death(self))
         self._attached = await self._daemon.attach(self.id)
+        self._was_to_start = True
         await self._daemon.start(self.id)
         self.ends_alone = True
         await self._be_ready()
@@ -199,7 +202,8 @@ class Container:
             made = bool(self.id) or await self._is_created()
             with contextlib.suppress(DaemonError):
                 was_there = await self._daemon.remove(self.name)
-                gone = was_there or made  # else it may come to be still
+                # Else it may come to be still, or a daemon that was away may have forgotten it.
+                gone = (was_there or made) and not self._is_left(was_there=was_there)
         finally:
             self._daemon.deaths.forget(self.id)
             if gone:
@@ -208,13 +212,19 @@ class Container:
                 self._names.abandon(self.name)
         return gone
 
+    def _is_left(self, *, was_there: bool) -> bool:
+        """Whether there may be processes of it although the daemon knows it no more: then the reaper looks for them."""
+        if isinstance(self.sight, Unsighted):
+            return self.sight.code == _NOT_OPEN and self._was_to_start and not was_there
+        return self.sight.leaves()
+
     async def _is_created(self) -> bool:
         """Wait for the end of its making; whether that is known to have come to something."""
         if self._creating is None:
             return False
         try:
-            await self._creating
+            made = await self._creating
         except DaemonError:
             return False
-        self._names.made(self.name)
+        self._names.made(self.name, made)
         return True

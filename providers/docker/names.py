@@ -1,8 +1,9 @@
 """The names of containers that this process made and that may still exist; only they are ever removed by name.
 
-A table is a directory with one empty file for each name, locked as long as its process lives. A name is written before its
-container is made and taken out after it is surely gone. A table whose process is dead is taken over by the next one that opens
-the same state directory for the same daemon; of two that live, neither touches the other's.
+A table is a directory with one file for each name, locked as long as its process lives. A name is written before its container
+is made, with the container's id once that is known, and taken out after it is surely gone. A table whose process is dead is
+taken over by the next one that opens the same state directory for the same daemon; of two that live, neither touches the
+other's.
 """
 
 import asyncio
@@ -20,10 +21,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
+from providers.docker import remains
+
 PREFIX: Final = "plimsoll-"
 EVERY_S: Final = 60.0
 MAKING_S: Final = 120.0
 """So long after it was asked for, a container of that name may still come to be: the daemon finishes what it has begun."""
+_ID: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(re.escape(PREFIX) + r"[0-9a-f]{32}")
 _TABLE: Final = re.compile(r"[0-9a-f]{32}")
 _LOCK_S: Final = 5.0
@@ -31,6 +35,8 @@ _PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 Remove = Callable[[str], Coroutine[Any, Any, bool]]
 """Remove the container of that name; whether it was there. Raises when it is not surely gone."""
+End = Callable[[frozenset[str]], frozenset[str]]
+"""End what processes are left of containers of these ids; those of which some are still there. May take seconds."""
 
 
 class StateRefused(Exception):
@@ -46,6 +52,10 @@ class Names:
         self._lock = -1
         self._place = self._home / secrets.token_hex(16)
         self._alive: set[str] = set()
+        self._ids: dict[str, str] = {}
+        """Of the containers that were made."""
+        self.doubtful: set[str] = set()
+        """Names of strays that were made and of which processes may be left: they count like those that are looked after."""
 
     def __enter__(self) -> Self:
         """Lock a table of our own; take over what dead processes left. Raises StateRefused, OSError."""
@@ -57,6 +67,8 @@ class Names:
             for other in self._home.iterdir():
                 if _TABLE.fullmatch(other.name) and other != self._place:
                     self._take_over(other)
+        self._ids = {name: found for name in self.strays() if (found := self._read_id(name))}
+        self.doubtful = set(self._ids)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,29 +84,50 @@ class Names:
         self._alive.add(name)
         return name
 
-    def made(self, name: str) -> None:
-        """Its container was made: once that is gone, no other will come to be."""
+    def made(self, name: str, container: str) -> None:
+        """Its container was made, with this id: once that is gone, no other will come to be."""
+        with contextlib.suppress(
+            OSError
+        ):  # without room for the id the next process looks for it by its name alone
+            (self._place / name).write_text(container)
         os.utime(self._place / name, (0, 0))
+        self._ids[name] = container
 
     def forget(self, name: str) -> None:
         """Its container is surely gone."""
         self._alive.discard(name)
+        self.doubtful.discard(name)
+        self._ids.pop(name, None)
         (self._place / name).unlink(missing_ok=True)
 
     def abandon(self, name: str) -> None:
         """Nobody here looks after its container any more: whoever sweeps removes it."""
         self._alive.discard(name)
+        if name in self._ids:
+            self.doubtful.add(name)
 
     def strays(self) -> list[str]:
         """Every name in the table whose container nobody here looks after."""
         names = (entry.name for entry in self._place.iterdir())
         return sorted(name for name in names if _NAME.fullmatch(name) and name not in self._alive)
 
+    async def end_remains(self, end: End) -> frozenset[str]:
+        """End what processes are left of strays; the names of those of which some are still there. Raises OSError."""
+        ids = {name: self._ids[name] for name in self.strays() if name in self._ids}
+        alive = await asyncio.to_thread(end, frozenset(ids.values())) if ids else frozenset()
+        left = frozenset(name for name, container in ids.items() if container in alive)
+        self.doubtful = (self.doubtful - ids.keys()) | left
+        return left
+
     def settled(self, name: str) -> bool:
         """Whether a container of that name can no longer come to be when there is none now."""
         with contextlib.suppress(FileNotFoundError):
             return time.time() - (self._place / name).stat().st_mtime > MAKING_S
         return True
+
+    def _read_id(self, name: str) -> str:
+        text = (self._place / name).read_text(errors="replace")
+        return text if _ID.fullmatch(text) else ""
 
     def _take_over(self, other: Path) -> None:
         with contextlib.suppress(OSError):  # another process took it, or its process lives
@@ -108,12 +141,19 @@ class Names:
 
 
 class Reaper:
-    """Removes what nobody looks after: at once, then every minute; what cannot be removed is tried again, slower and slower."""
+    """Removes what nobody looks after: at once, then every minute; what cannot be removed is tried again, slower and slower.
 
-    def __init__(self, names: Names, remove: Remove) -> None:
-        """Nothing runs yet."""
+    What processes are left of it on this machine are ended first, whether or not there is a daemon, and whatever that knows.
+    """
+
+    def __init__(
+        self, names: Names, remove: Remove, end: End = remains.end, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        """Nothing runs yet. `ended` is called when there may be fewer of them than there were."""
         self._names = names
         self._remove = remove
+        self._end = end
+        self._ended = ended
         self.wanted = asyncio.Event()
         """Set it to have a look soon."""
 
@@ -132,15 +172,21 @@ class Reaper:
         """One round; false when something could not be removed."""
         try:
             strays = self._names.strays()
+            left = await self._names.end_remains(self._end)
         except OSError as failure:
             _say(type(failure).__name__)
             return False
-        done = [await self._try(name) for name in strays]
+        self._ended()
+        done = [await self._try(name, left=name in left) for name in strays]
         return all(done)
 
-    async def _try(self, name: str) -> bool:
+    async def _try(self, name: str, *, left: bool) -> bool:
         try:
-            if await self._remove(name) or self._names.settled(name):
+            there = await self._remove(name)
+            if left:
+                _say("processes_left")
+                return False
+            if there or self._names.settled(name):
                 self._names.forget(name)
         except Exception as failure:  # noqa: BLE001  # one that fails never keeps the others from being removed
             _say(str(getattr(failure, "code", type(failure).__name__)))

@@ -3,8 +3,8 @@
 - a container serves one run; it is never used again, whatever the run did
 - `pool` containers wait for each language, its interpreter warm. A snippet gets one of its own language: its deadline must not
   pay for an interpreter's start. A project, which names no interpreter, gets any
-- every container counts until it is surely gone: at most `slots` are coming, waiting, running or going. A run that finds no
-  room has a waiting one of another language removed
+- every container counts until it is surely gone: at most `slots` are coming, waiting, running, going or left behind by a daemon
+  that died. A run that finds no room has a waiting one of another language removed
 - each is examined before it may wait, and looked at again when it is claimed: one that died is skipped, and a wall that
   changed is said at once
 - two are made in the background at once, more only for runs that wait; slower and slower while that fails. The successor of a
@@ -101,7 +101,7 @@ class Pool:
         self._examine = examine
         self._dropped = dropped
         self._recheck = recheck
-        self._reaper = Reaper(names, partial(remove, daemon))
+        self._reaper = Reaper(names, partial(remove, daemon), ended=self._look_again)
         self._waiting: list[Container] = []
         """Longest waiting first."""
         self._running: set[Container] = set()
@@ -275,7 +275,8 @@ class Pool:
         return max(self._retry_at, self._refill_at)
 
     def _has_room(self, at_once: int) -> bool:
-        return self.alive() < self._settings.slots and len(self._coming) < at_once
+        there = self.alive() + len(self._names.doubtful)
+        return there < self._settings.slots and len(self._coming) < at_once
 
     def _begin(self, language: str | None) -> None:
         container = Container(
@@ -367,6 +368,9 @@ class Pool:
         task = asyncio.create_task(self._destroy(container, after_s))
         self._dying[task] = container
         task.add_done_callback(self._went)
+
+    def _look_again(self) -> None:
+        self._wanted.set()
 
     def _went(self, task: asyncio.Task[None]) -> None:
         self._dying.pop(task, None)

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,6 +16,7 @@ from plimsoll.contract.bounds import TIMEOUT_CEILING_MS
 from plimsoll.contract.requests import Kind, Project
 from plimsoll.contract.tiers import Tier
 from plimsoll.contract.worker import Environment, Resources
+from providers.docker import remains
 from providers.docker.container import DIED, Container, NotMade, Unsighted
 from providers.docker.course import Course
 from providers.docker.daemon import Daemon, DaemonError
@@ -111,6 +112,8 @@ class DockerProvider:
             raise ProviderFault("state_refused") from None
         except OSError:
             raise ProviderFault("state_unusable") from None
+        with suppress(OSError):  # the reaper tries again
+            await self._names.end_remains(remains.end)
         self._daemon = await self._stack.enter_async_context(Daemon(self._settings.host))
         self._daemon.on_back = self._back
         self._looker = await self._stack.enter_async_context(

@@ -145,6 +145,12 @@ class Sight:
             held = self._groups.held()
         return Usage(held, self._limits.memory_bytes)
 
+    def leaves(self) -> bool:
+        """Whether there are processes in its control groups, also after its own has ended."""
+        with contextlib.suppress(OSError, ValueError):
+            return bool(self._groups.processes())
+        return False
+
     def kill(self) -> None:
         """End that very process, and with it all that runs in its container; never raises, and again is fine.
 

@@ -149,7 +149,7 @@ def test_one_that_cannot_come_to_be_any_more_is_settled(names: Names, settled: s
     name = names.new()
     assert not names.settled(name)
     if settled == "made":
-        names.made(name)
+        names.made(name, "a" * 64)
     else:
         old = (names._place / name).stat().st_mtime - names_module.MAKING_S - 1
         os.utime(names._place / name, (old, old))
@@ -201,3 +201,83 @@ async def test_a_look_is_taken_when_it_is_wanted(names: Names) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert containers.asked == [name]
+
+
+# --- what processes are left ----------------------------------------------------------------------------------------------
+
+
+class Processes:
+    """Of containers, by id; `stubborn` ones cannot be ended."""
+
+    def __init__(self, *there: str) -> None:
+        self.there = set(there)
+        self.stubborn: set[str] = set()
+
+    def end(self, ids: frozenset[str]) -> frozenset[str]:
+        self.there -= ids - self.stubborn
+        return ids & self.there
+
+
+OURS, OTHER, STRANGER = "a" * 64, "b" * 64, "c" * 64
+
+
+def test_the_id_of_a_container_outlives_its_process(state: Path, names: Names) -> None:
+    made, never = names.new(), names.new()
+    names.made(made, OURS)
+    killed(names)
+    with Names(str(state), HOST) as next_one:
+        assert next_one.strays() == sorted([made, never])
+        assert next_one.doubtful == {made}
+        assert next_one.settled(made)
+
+
+def test_a_table_that_somebody_wrote_nonsense_into_names_no_process(state: Path, names: Names) -> None:
+    (names._place / names.new()).write_text("1 2 3")
+    killed(names)
+    with Names(str(state), HOST) as next_one:
+        assert next_one.doubtful == set()
+
+
+async def test_processes_of_strays_are_ended_and_no_others(names: Names) -> None:
+    stray, mine = names.new(), names.new()
+    names.made(stray, OURS)
+    names.made(mine, OTHER)
+    names.abandon(stray)
+    assert names.doubtful == {stray}
+    processes = Processes(OURS, OTHER, STRANGER)
+    assert await Reaper(names, Containers(stray).remove, processes.end).sweep()
+    assert processes.there == {OTHER, STRANGER}
+    assert (names.doubtful, names.strays()) == (set(), [])
+
+
+async def test_they_are_ended_also_while_there_is_no_daemon(
+    names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stray = names.new()
+    names.made(stray, OURS)
+    names.abandon(stray)
+    processes, told = Processes(OURS), list[int]()
+    reaper = Reaper(
+        names, Containers(failing=(stray,)).remove, processes.end, lambda: told.append(len(names.doubtful))
+    )
+    assert not await reaper.sweep()
+    assert (processes.there, names.doubtful, told) == (set(), set(), [0])
+    assert names.strays() == [stray]
+    assert "failed" in capsys.readouterr().err
+
+
+async def test_a_container_that_the_daemon_forgot_counts_until_its_processes_have_ended(
+    names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stray = names.new()
+    names.made(stray, OURS)
+    names.abandon(stray)
+    processes = Processes(OURS)
+    processes.stubborn = {OURS}
+    reaper = Reaper(names, Containers().remove, processes.end)
+    assert not await reaper.sweep()
+    assert (names.doubtful, names.strays()) == ({stray}, [stray])
+    assert "processes_left" in capsys.readouterr().err
+    processes.stubborn = set()
+    assert await reaper.sweep()
+    assert (names.doubtful, names.strays()) == (set(), [])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from providers.docker import names as names_module
 from providers.docker import pool as pool_module
 from providers.docker.container import Container
 from providers.docker.names import Names
@@ -263,6 +264,24 @@ async def test_a_container_counts_until_it_is_gone(make: Make) -> None:
         world.daemon.may_remove.set()
         await waits
         assert world.daemon.most_boxes == 1
+
+
+async def test_what_a_dead_daemon_left_counts_until_it_is_gone(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names_module, "_PAUSES", (0.001,))
+    left = {"a" * 64}
+    async with make(slots=1, pool=0) as (world, pool):
+        pool._reaper._end = lambda ids: ids & left
+        world.names.made(stray := world.names.new(), "a" * 64)
+        world.names.abandon(stray)
+        waits = asyncio.create_task(pool.take("python"))
+        pool._reaper.wanted.set()
+        await asyncio.sleep(0.05)
+        assert world.daemon.created == []
+        left.clear()
+        assert (await waits).language == "python"
+        assert world.names.strays() == []
 
 
 @pytest.mark.parametrize("seed", range(5))
