@@ -24,6 +24,7 @@ from typing import Final, Self
 from broker.circuit import Circuit, Go, Probe, Shed, retry_after_s
 from broker.credential import Credential
 from broker.message import Answered, Call, Failed, read_call, write_answer
+from broker.places import Places, Share
 from broker.policy import Allowed, Denied, decide
 from broker.room import Held, Room
 from broker.scrub import Net, Search
@@ -84,17 +85,17 @@ class Calls:
         credential: Credential,
         upstream: Upstream,
         clocks: Clocks,
-        going: asyncio.Semaphore | None = None,
+        place: Share | None = None,
         searches: Executor | None = None,
         *,
         trace_key: bytes,
     ) -> None:
-        """Nothing is sent yet. `going` bounds the requests of all runs together that are on their way.
+        """Nothing is sent yet. `place` bounds the requests of all runs together that are on their way.
 
         `searches`: where long answers are searched for the credential.
         `trace_key`: random bytes for this run alone.
         """
-        self._all_going = going or asyncio.Semaphore(IN_FLIGHT)
+        self._place = place or Places().share("", "")
         self._grant, self._upstream, self._clocks = grant, upstream, clocks
         self._credential: Credential | None = credential
         self._search = Search(Net(credential.secrets), searches)
@@ -183,7 +184,7 @@ class Calls:
         allowed = decide(self._grant.routes, call)
         if isinstance(allowed, Denied):
             return Failed(CallCode.DENIED, allowed.reason)
-        async with self._slots, self._all_going:
+        async with self._slots, self._place:
             # 4. When the API can take it.
             going = await self._going()
             if isinstance(going, Shed):

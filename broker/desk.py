@@ -116,7 +116,9 @@ class Desk:
 
     async def _open(self, asked: Registration, minter: Minter) -> bytes | StrEnum:
         profile = asked.profile
-        terms = Terms(asked.run_id, profile.name, asked.caller_id, asked.worker, asked.budget_s)
+        terms = Terms(
+            asked.run_id, profile.name, asked.caller_id, asked.worker, asked.budget_s, profile.origin
+        )
         limits = Limits(out_bytes=profile.out_bytes, back_bytes=profile.back_bytes)
         return await self.leases.register(
             terms,

@@ -21,14 +21,13 @@ from broker.addresses import AddressFault
 from broker.calls import Calls, Clocks, Grant
 from broker.credential import Credential
 from broker.mint import Minter, MintFault, Order
+from broker.places import Places
 from broker.trace import Trace
 from broker.upstream import Upstream
 
 PASS_BYTES: Final = 32
 TRACE_KEY_BYTES: Final = 32
 LEASES: Final = 4_096
-GOING: Final = 256
-"""Requests of all runs together that are on their way; each may bring an answer of 4 MiB. Others wait."""
 SEARCHES: Final = 2
 """Long answers that are searched at once, beside the event loop. They share one interpreter: more are no faster."""
 GRACE_S: Final = 30.0
@@ -45,13 +44,14 @@ class LeaseFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Whose run it is, and where. `worker` names the one worker that may use the pass."""
+    """Whose run it is, and where. `worker` names the one worker that may use the pass, `origin` the API."""
 
     run_id: str
     profile: str
     caller: str
     worker: str
     budget_s: float
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Leases:
         self._by_run: dict[str, _Lease] = {}
         self._by_digest: dict[bytes, _Lease] = {}
         self._opening: set[str] = set()
-        self._going = asyncio.Semaphore(GOING)
+        self._places = Places()
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,7 +154,13 @@ class Leases:
         until = self._clocks.monotonic() + terms.budget_s + GRACE_S
         trace_key = self._randomness(TRACE_KEY_BYTES)
         calls = Calls(
-            grant, credential, upstream, self._clocks, self._going, self._searches, trace_key=trace_key
+            grant,
+            credential,
+            upstream,
+            self._clocks,
+            self._places.share(terms.caller, terms.origin),
+            self._searches,
+            trace_key=trace_key,
         )
         lease = _Lease(terms, calls, _digest(secret), until)
         self._by_run[terms.run_id] = self._by_digest[lease.digest] = lease

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision. Known here so that a start on an up-to-date database need not import Alembic (a test compares)."""
 
 

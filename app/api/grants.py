@@ -72,8 +72,7 @@ class _Published:
 async def _usable(services: Services, caller: Caller) -> list[GrantBody]:
     if services.broker.kind == "none":
         return []
-    found = await services.grants.all()
-    return [_shown(each) for each in found if caller.name in each.profile.allowed_callers]
+    return [_shown(each) for each in await services.grants.usable(caller.name)]
 
 
 def _shown(grant: StoredGrant) -> GrantBody:

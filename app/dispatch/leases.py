@@ -40,9 +40,9 @@ UNREADABLE: Final = Refusal(Code.UNAVAILABLE, "The database is not available.", 
 
 
 class Profiles(Protocol):
-    """The part of the store that knows profiles."""
+    """The part of the store that knows profiles, for the callers they are for."""
 
-    async def get(self, name: str) -> StoredGrant | None: ...
+    async def get(self, name: str, caller: str) -> StoredGrant | None: ...
 
 
 class Broker(Protocol):
@@ -158,10 +158,10 @@ class Grants:
         if not (name := profile_name(request)) or self._broker is None:
             return None
         try:
-            found = await self._profiles.get(name)
+            found = await self._profiles.get(name, caller.name)
         except StoreError as error:
             raise Refused(UNREADABLE) from error
-        if found is None or caller.name not in found.profile.allowed_callers:
+        if found is None:
             raise Refused(NOT_YOURS)
         return found
 

@@ -3,6 +3,9 @@
 A key is published while a profile has it, and after that as long as a token signed with it can be valid: the profile's
 lifetime of tokens from the moment it went, at most a day, and `SLACK_MS` for runs that were admitted before and get their lease
 after, and for clocks that differ.
+
+A profile is read for callers only by way of `grant_callers`: somebody else's costs what one costs that is not there, however
+large it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +15,7 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 
 from app.store.database import Database
-from app.store.schema import audit, grants, retired_keys
+from app.store.schema import audit, grant_callers, grants, retired_keys
 from app.store.values import AuditRow, StoredGrant, TooMuch
 from plimsoll.contract import codec
 from plimsoll.contract.profiles import LIFETIME_CEILING_S, CredentialTerms, CredentialType, Profile
@@ -34,7 +37,11 @@ _SELECT = sa.select(
     *(grants.c[name] for name in _TEXTS),
     grants.c.updated_unix_ms,
 )
-_ONE = _SELECT.where(grants.c.name == sa.bindparam("name"))
+_ALLOWED = sa.select(grant_callers.c.profile).where(grant_callers.c.caller == sa.bindparam("caller"))
+_ONE = _SELECT.where(
+    grants.c.name == _ALLOWED.where(grant_callers.c.profile == sa.bindparam("name")).scalar_subquery()
+)
+_USABLE = _SELECT.where(grants.c.name.in_(_ALLOWED)).order_by(grants.c.name)
 _ALL = _SELECT.order_by(grants.c.name)
 _GOING = sa.select(grants.c.profile, grants.c.public_key).where(grants.c.name == sa.bindparam("name"))
 _KEYS = sa.select(grants.c.public_key).where(grants.c.public_key != "").limit(PROFILES)
@@ -57,10 +64,15 @@ class Grants:
         self._database = database
         self._clock = clock
 
-    async def get(self, name: str) -> StoredGrant | None:
-        """The profile of that name."""
-        rows = await self._database.fetch(_ONE, {"name": name})
-        return _stored(rows[0]) if rows else None
+    async def get(self, name: str, caller: str) -> StoredGrant | None:
+        """The profile of that name, for the caller of that name; None alike where there is none and where it is not theirs."""
+        rows = await self._database.fetch(_ONE, {"name": name, "caller": caller})
+        return _permitting(_stored(rows[0]), caller) if rows else None
+
+    async def usable(self, caller: str) -> list[StoredGrant]:
+        """Every profile that the caller of that name may use, by name."""
+        rows = await self._database.fetch(_USABLE, {"caller": caller}, many=True)
+        return [found for row in rows if (found := _permitting(_stored(row), caller))]
 
     async def all(self) -> list[StoredGrant]:
         """Every profile, by name."""
@@ -91,6 +103,7 @@ class Grants:
         def unit(connection: sa.Connection) -> bool:
             _retire(connection, name, now)
             gone = connection.execute(sa.delete(grants).where(grants.c.name == name)).rowcount == 1
+            _allow(connection, name, ())
             if gone:
                 _trail(connection, now, "grant.removed", name)
             return gone
@@ -104,7 +117,22 @@ def _put(connection: sa.Connection, grant: StoredGrant, now: int) -> None:
     here = grants.c.name == grant.profile.name
     if connection.execute(sa.update(grants).where(here).values(row)).rowcount == 0:
         connection.execute(sa.insert(grants), row | {"name": grant.profile.name, "created_unix_ms": now})
+    _allow(connection, grant.profile.name, grant.profile.allowed_callers)
     _trail(connection, now, "grant.applied", grant.profile.name)
+
+
+def _allow(connection: sa.Connection, name: str, callers: Sequence[str]) -> None:
+    """Let these callers use the profile, and nobody else."""
+    connection.execute(sa.delete(grant_callers).where(grant_callers.c.profile == name))
+    if callers:
+        connection.execute(
+            sa.insert(grant_callers), [{"profile": name, "caller": each} for each in sorted(set(callers))]
+        )
+
+
+def _permitting(grant: StoredGrant, caller: str) -> StoredGrant | None:
+    """The profile, if it says itself what led to it: both are rows that somebody may have changed."""
+    return grant if caller in grant.profile.allowed_callers else None
 
 
 def _retire(connection: sa.Connection, name: str, now: int) -> None:

@@ -204,6 +204,14 @@ grants = sa.Table(
 """`sealed` is for the broker's private key alone, and bound to `profile`, which is JSON. `public_key` is what the profile's
 tokens are verified with, a JWK as JSON; empty where there is none."""
 
+grant_callers = sa.Table(
+    "grant_callers",
+    metadata,
+    sa.Column("caller", sa.String, primary_key=True),
+    sa.Column("profile", sa.String, primary_key=True),
+)
+"""Names of the callers that each profile allows, as its `profile` lists them."""
+
 retired_keys = sa.Table(
     "retired_keys",
     metadata,

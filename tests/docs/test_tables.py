@@ -19,6 +19,7 @@ from app.vault.unseal import BoxFault
 from broker.addresses import AddressFault
 from broker.lease import LEASES, LeaseFault
 from broker.mint import MintFault
+from broker.places import PLACES
 from broker.profiles import ProfileFault
 from broker.room import ROOM_BYTES
 from plimsoll.client import errors
@@ -211,10 +212,12 @@ def test_every_failure_of_a_call_is_on_its_page() -> None:
 
 def test_the_bounds_of_calls_are_on_their_page() -> None:
     rows = table(page("guest-api"), "what", "how much")
-    messages, answers, at_once, held, calls, together = (how_much for _, how_much in rows)
+    messages, answers, at_once, of_all, held, calls, together = (how_much for _, how_much in rows)
     assert messages == f"{MESSAGE_BYTES >> 20} MiB"
     assert answers == f"{grants.BACK_BYTES >> 20} MiB"
     assert at_once.startswith(f"{IN_FLIGHT};")
+    assert of_all.startswith(f"{PLACES} in one broker. A caller that is alone has {PLACES // 2} of them")
+    assert f"{IN_FLIGHT} whenever" in of_all
     assert held.startswith(f"{ROOM_BYTES >> 20} MiB and one answer more.")
     assert f"{AT_HAND >> 10} KiB" in held
     assert calls == f"{frames.CALLS:,}" == f"{protocol.MOST_CALLS:,}"

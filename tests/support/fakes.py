@@ -226,10 +226,11 @@ class FakeProfiles:
     kept: dict[str, StoredGrant] = field(default_factory=dict)
     fail: Exception | None = None
 
-    async def get(self, name: str) -> StoredGrant | None:
+    async def get(self, name: str, caller: str) -> StoredGrant | None:
         if self.fail:
             raise self.fail
-        return self.kept.get(name)
+        found = self.kept.get(name)
+        return found if found and caller in found.profile.allowed_callers else None
 
 
 @dataclass

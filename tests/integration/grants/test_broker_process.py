@@ -7,9 +7,11 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,7 +25,7 @@ from app.vault.seal import binding_of, seal
 from broker.jose import decode
 from plimsoll.contract.leases import Registration
 from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
-from tests.integration.grants.conftest import CANARY, Api
+from tests.integration.grants.conftest import CANARY, Api, api
 from tests.support.broker_client import request
 from tests.unit.broker.test_jose import ED, PUBLISHED, pem
 
@@ -156,6 +158,37 @@ async def test_the_calls_of_one_run_do_not_take_every_place(place: Place, hr: Ap
     assert both[1] == {"200": 20}
     assert both[0]["200"] + both[0]["shed"] == 600
     assert both[0]["200"] >= 256
+
+
+@pytest.mark.slow
+async def test_a_caller_with_many_slow_calls_leaves_places_for_the_next(place: Place, hr: Api) -> None:
+    """17 runs with 16 calls each are more than there are places; another caller's calls to another API have theirs at once.
+
+    Counted, not timed: of the slow calls no more were ever under way than one caller may have.
+    """
+    ids = [f"{number:032x}" for number in range(17)]
+    hold = hr.holds["/v1/employees/held"] = threading.Event()
+    with api() as other_api:
+        async with serving(place) as (link, _):
+            slow = [
+                await link.register(place.registration(static(hr), CANARY.encode(), run_id)) for run_id in ids
+            ]
+            asked = place.registration(static(other_api), CANARY.encode(), "b" * 32)
+            other = await link.register(replace(asked, caller_id="caller-8"))
+            greedy = [
+                asyncio.create_task(many(place, each.secret, ["/v1/employees/held"] * 16, 16, run_id))
+                for each, run_id in zip(slow, ids, strict=True)
+            ]
+            async with asyncio.timeout(60):
+                while len(hr.seen) < 128:
+                    await asyncio.sleep(0.02)
+            found = await many(place, other.secret, ["/v1/employees/1"] * 40, at_once=1, run_id="b" * 32)
+            under_way = len(hr.seen)
+            hold.set()
+            answered = await asyncio.gather(*greedy)
+    assert found == {"200": 40}
+    assert under_way < 256
+    assert sum(each.total() for each in answered) == 17 * 16
 
 
 async def test_a_message_that_is_too_long_is_answered_in_a_message(place: Place, hr: Api) -> None:

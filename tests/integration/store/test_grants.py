@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from app.store import grants as grants_module
 from app.store.grants import SLACK_MS
-from app.store.schema import grants, retired_keys
+from app.store.schema import grant_callers, grants, retired_keys
 from app.store.store import Store, open_store
 from app.store.values import StoredGrant, TooMuch
 from plimsoll.contract.profiles import LIFETIME_CEILING_S, CredentialTerms, CredentialType, Profile
@@ -33,7 +33,7 @@ async def test_a_key_is_there_as_soon_as_its_profile_is(database_url: str) -> No
     async with open_store(database_url, clock=Clock()) as store:
         await store.grants.apply([profile("a", "key-a"), profile("b", "")])
         assert await keys(store) == ["key-a"]
-        found = await store.grants.get("a")
+        found = await store.grants.get("a", "reporting")
         assert found is not None
         assert found.public_key == "key-a"
     async with open_store(database_url, clock=Clock()) as store:
@@ -145,7 +145,8 @@ async def test_a_profile_that_somebody_spoiled_is_nobodys_and_hides_no_other(
         assert [found[name].profile.allowed_callers for name in "abc"] == [("reporting",), (), ("reporting",)]
         assert found["c"].preamble in {"{}", spoiled}
         assert isinstance(json.loads(found["c"].preamble), dict)
-        assert await store.grants.get("b") == found["b"]
+        assert await store.grants.get("b", "reporting") is None
+        assert [each.profile.name for each in await store.grants.usable("reporting")] == ["a", "c"]
         assert await store.grants.remove("b")
 
 
@@ -153,3 +154,27 @@ async def write(store: Store, name: str, **columns: str) -> None:
     """Past the command."""
     statement = sa.update(grants).where(grants.c.name == name).values(columns)
     await store.grants._database.write(lambda connection: connection.execute(statement).rowcount)
+
+
+async def test_a_profile_is_for_its_callers_of_now(store: Store) -> None:
+    """Both by name and in lists: those of its last change, whatever the rows say that led there."""
+    first = profile("a", "")
+    others = replace(first, profile=replace(first.profile, allowed_callers=("another", "third")))
+    await store.grants.apply([first, profile("b", "")])
+    assert await store.grants.get("a", "another") is None
+    await store.grants.apply([others])
+    assert await store.grants.get("a", "reporting") is None
+    found = await store.grants.get("a", "another")
+    assert found is not None
+    assert found.profile == others.profile
+    assert [each.profile.name for each in await store.grants.usable("reporting")] == ["b"]
+    assert [each.profile.name for each in await store.grants.usable("third")] == ["a"]
+    await store._database.write(
+        lambda connection: (
+            connection.execute(sa.insert(grant_callers), {"caller": "reporting", "profile": "a"}).rowcount
+        )
+    )
+    assert await store.grants.get("a", "reporting") is None
+    assert [each.profile.name for each in await store.grants.usable("reporting")] == ["b"]
+    assert await store.grants.remove("a")
+    assert await store.grants.usable("third") == []

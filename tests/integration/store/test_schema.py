@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.store import callers, revision, rows, sqlite
+from app.store import callers, grants, revision, rows, sqlite
 from app.store.schema import metadata
 from app.store.store import open_store
 from app.store.values import StoreUnusable
@@ -137,6 +137,14 @@ def test_migrations_work_from_an_installed_package_wherever_it_is(tmp_path: Path
 
 
 PLANS = [
+    (
+        grants._ONE,
+        [
+            "SEARCH grants USING INDEX sqlite_autoindex_grants_1",
+            "SCALAR SUBQUERY",
+            "SEARCH grant_callers USING COVERING INDEX",
+        ],
+    ),
     (callers._AUTHENTICATE, ["SEARCH caller_tokens USING INDEX", "SEARCH callers USING INDEX"]),
     (rows.one(own=True), ["SEARCH runs USING INDEX sqlite_autoindex_runs_1", "SEARCH records USING INDEX"]),
     (rows.newest(own=True, after=False), ["SEARCH runs USING INDEX ix_runs_caller", "SEARCH records USING"]),

@@ -1,6 +1,6 @@
 """A database that the first version made, with data in it, becomes one of today."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,8 +15,11 @@ from app.store.store import open_store
 from app.store.stored import RUN_BYTES
 from app.store.values import StartingRun, State, StoreUnusable
 from migrations import configuration
+from plimsoll.contract import codec
+from plimsoll.contract.profiles import CredentialTerms, CredentialType, Profile
 from tests.integration.store.samples import ALICE, Clock, new_id, record, starting
 
+TERMS = CredentialTerms(CredentialType.STATIC)
 OPEN, DONE = "0a" * 16, "0d" * 16
 
 
@@ -48,17 +51,22 @@ def _sqlite(path: Path) -> Iterator[sa.Connection]:
         connection.exec_driver_sql("COMMIT")
 
 
-@pytest.fixture
-async def old_url(database_url: str) -> str:
+async def made(database_url: str, fill: Callable[[sa.Connection], None]) -> None:
+    """A database of before."""
     url = sa.make_url(database_url)
     if url.get_backend_name() == "sqlite":
         with _sqlite(sqlite.path_of(url)) as connection:
-            first_version(connection)
-        return database_url
+            fill(connection)
+        return
     engine = postgres.engine_for(url)
     async with engine.begin() as connection_:
-        await connection_.run_sync(first_version)
+        await connection_.run_sync(fill)
     await engine.dispose()
+
+
+@pytest.fixture
+async def old_url(database_url: str) -> str:
+    await made(database_url, first_version)
     return database_url
 
 
@@ -95,3 +103,31 @@ async def test_what_callers_had_stored_is_counted(old_url: str) -> None:
     async with open_store(old_url, clock=Clock()) as store:
         query = sa.select(schema.stored)
         assert [tuple(row) for row in await store._database.fetch(query)] == [(ALICE, 2, 2 * RUN_BYTES)]
+
+
+async def test_who_may_use_a_profile_of_before_may_use_it_still(database_url: str) -> None:
+    """A profile that somebody spoiled is nobody's, and stops no upgrade."""
+    kept = Profile("kept", "https://hr.example.com", ("GET /v1/x",), ("alice", "bob"), TERMS)
+
+    def third_version(connection: sa.Connection) -> None:
+        command.upgrade(configuration(connection), "0003")
+        tables = sa.MetaData()
+        tables.reflect(connection)
+        row: dict[str, Any] = dict.fromkeys(("description", "catalog", "advice", "public_key"), "")
+        row |= {"preamble": "{}", "sealed": b"box", "created_unix_ms": 1, "updated_unix_ms": 1}
+        texts = {
+            "kept": codec.dumps(kept).decode(),
+            "spoiled": "{",
+            "list": "[]",
+            "odd": '{"allowed_callers": 7}',
+        }
+        for name, text in texts.items():
+            connection.execute(sa.insert(tables.tables["grants"]), row | {"name": name, "profile": text})
+
+    await made(database_url, third_version)
+    async with open_store(database_url, clock=Clock()) as store:
+        for who, names in (("alice", ["kept"]), ("bob", ["kept"]), ("another", [])):
+            assert [each.profile.name for each in await store.grants.usable(who)] == names
+        found = await store.grants.get("kept", "alice")
+        assert found is not None
+        assert found.profile == kept
