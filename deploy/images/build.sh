@@ -40,7 +40,7 @@ say() { printf '%s\n' "$*" >&2; }
 there() { docker image inspect "$1" >/dev/null 2>&1; }
 
 # What decides a package base. Another recipe is another file in the cache.
-recipe=(--variant=minbase --include=python3,nodejs '--aptopt=Acquire::Languages "none"'
+recipe=(--variant=minbase --include=python3,nodejs,libnss-extrausers '--aptopt=Acquire::Languages "none"'
     '--dpkgopt=path-exclude=/usr/share/doc/*' '--dpkgopt=path-include=/usr/share/doc/*/copyright'
     '--dpkgopt=path-exclude=/usr/share/man/*' '--dpkgopt=path-exclude=/usr/share/locale/*'
     '--customize-hook=rm -f "$1/etc/hostname" "$1/etc/resolv.conf"')
@@ -99,7 +99,7 @@ context() {
 }
 
 # Runs a program of the image in place of the agent.
-inside() { docker run --rm --network none --read-only --user 10001:10001 --entrypoint "$1" "$image" "${@:2}"; }
+inside() { docker run --rm --network none --read-only --user 65534:65534 --entrypoint "$1" "$image" "${@:2}"; }
 
 manifest() {
     local platform python node packages base_id

@@ -8,7 +8,7 @@ from typing import Final
 from providers.docker.daemon import Attached, Daemon, DaemonError, StreamCut
 from providers.docker.events import Death
 from providers.docker.frames import BadTalk, Ready, Talk
-from providers.docker.names import Names
+from providers.docker.names import Names, uid_of
 from providers.docker.recipe import pids_limit, recipe
 from providers.docker.settings import DockerSettings
 from providers.docker.sight import Limits, Sight, Unseen, Usage
@@ -26,7 +26,10 @@ DIED: Final = "died"
 
 
 class NotMade(Exception):
-    """There is no container; `code` says why: one of DaemonError's, `no_name`, `not_ready`, `bad_talk` or DIED."""
+    """There is no container; `code` says why.
+
+    One of DaemonError's, `no_name`, `not_ready`, `no_interpreter`, `bad_talk` or DIED.
+    """
 
     def __init__(self, code: str) -> None:
         """Keep the code."""
@@ -93,8 +96,7 @@ class Container:
         self._image_id = image_id
         self._gvisor = gvisor
         self._on_death = on_death
-        self._limits = Limits(settings.memory_mb * _MIB, pids_limit(settings, gvisor=gvisor), settings.cpus)
-        self.sight: Sight | Unsighted = Unsighted(_NOT_OPEN, self._limits.memory_bytes)
+        self.sight: Sight | Unsighted = Unsighted(_NOT_OPEN, self.limits.memory_bytes)
         self.ends_alone = True
         """Whether it is gone some time after its stream, even if nobody removes it: it was started, or there is none."""
         self._was_to_start = False
@@ -102,6 +104,13 @@ class Container:
         self._attached: Attached | None = None
         self._complaints = 0
         self._destroying = asyncio.Lock()
+
+    @property
+    def limits(self) -> Limits:
+        """What it is made with, once it has a name."""
+        uid = uid_of(self.name) if self.name else 0
+        pids = pids_limit(self._settings, gvisor=self._gvisor)
+        return Limits(self._settings.memory_mb * _MIB, pids, self._settings.cpus, uid)
 
     async def open(self) -> None:
         """Make it, attach, start it, wait for the agent, look at its process. Raises NotMade."""
@@ -113,8 +122,9 @@ class Container:
             raise NotMade("no_name") from None
 
     async def _open(self) -> None:
-        body = recipe(self._settings, self._image_id, self.language, gvisor=self._gvisor)
         self.name = self._names.new()
+        uid = uid_of(self.name)
+        body = recipe(self._settings, self._image_id, self.language, uid, gvisor=self._gvisor)
         self.ends_alone = False
         # Whoever gives up meanwhile: the daemon goes on, and only what it made can be removed.
         self._creating = asyncio.create_task(self._daemon.create(self.name, body))
@@ -136,6 +146,8 @@ class Container:
                     self._hear(data)
         if not self.talk.ready:
             raise NotMade("not_ready")
+        if self.language not in {None, *self.warm}:
+            raise NotMade("no_interpreter")
 
     def _hear(self, data: bytes) -> None:
         try:
@@ -148,12 +160,12 @@ class Container:
     def _see(self, pid: object) -> None:
         try:
             self.sight = Sight.open(
-                self.id, pid if isinstance(pid, int) else 0, self._limits, self._settings.runsc_sha256
+                self.id, pid if isinstance(pid, int) else 0, self.limits, self._settings.runsc_sha256
             )
         except Unseen as unseen:
             if unseen.code == "process_gone":
                 raise NotMade(DIED) from None
-            self.sight = Unsighted(unseen.code, self._limits.memory_bytes)
+            self.sight = Unsighted(unseen.code, self.limits.memory_bytes)
 
     # --- its stream -------------------------------------------------------------------------------------------------
 

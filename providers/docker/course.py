@@ -9,7 +9,8 @@ The rules:
    go one way: the agent is asked to kill every guest, and what was written until then counts, if it comes soon.
 4. Out of memory is what the host's counter or the container's death says, together with an end by SIGKILL; a stop is none.
 5. Calls are answered beside the talk, while the run goes on: none is left when its end is told.
-6. An end that was heard before the stop is the end. The stream's end without one breaks the run.
+6. What an interpreter ends with before it has begun with the program is no result: it breaks the run.
+7. An end that was heard before the stop is the end. The stream's end without one breaks the run.
 
 Whoever made the container destroys it afterwards, however the run ended.
 """
@@ -31,6 +32,7 @@ from providers.docker.frames import (
     SnippetEnded,
     StepEnded,
     Talk,
+    Unbegun,
 )
 from providers.docker.ledger import Ledger
 from providers.docker.memory import Usage, Watch
@@ -220,6 +222,8 @@ class Course:
                     self._answer_later(event)
                 case SnippetEnded(exit_code=code):
                     return self._end([*done, *self._ledger.flush()], self._end_of_snippet(code))
+                case Unbegun():
+                    return self._end(done, self._end_of_none())
                 case ProjectEnded():
                     return self._end(done, *self._end_of_project(event))
                 case _:
@@ -240,6 +244,12 @@ class Course:
         if self._out_of_memory(exit_code):
             return self._finish(Stop.MEMORY)
         return ending.of_snippet(self._ledger, exit_code)
+
+    def _end_of_none(self) -> Finish | Break:
+        """Whatever the interpreter ended with is no result of the program's."""
+        return (
+            self._finish(Stop.MEMORY) if self._oom_kills() > self._oom_before else Break("interpreter_failed")
+        )
 
     def _end_of_project(self, said: ProjectEnded) -> list[Artifact | Finish]:
         if said.outcome is Outcome.COMPLETED:
@@ -273,7 +283,7 @@ class Course:
             for event in self._sandbox.talk.feed(data):
                 if isinstance(event, Output):
                     self._ledger.output(event)
-                elif isinstance(event, StepEnded | SnippetEnded | ProjectEnded):
+                elif isinstance(event, StepEnded | SnippetEnded | ProjectEnded | Unbegun):
                     return True
             await asyncio.wait((self._reading(),))
             data = self._heard()

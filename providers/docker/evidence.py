@@ -17,7 +17,7 @@ from plimsoll.contract.tiers import Tier
 from providers.docker import cgroups, mounts, runsc
 from providers.docker.agent import identity
 from providers.docker.recipe import seccomp_profile
-from providers.docker.sight import Limits
+from providers.docker.sight import AGENT, Limits
 from providers.seam import Findings, Observation
 
 HELD: Final = "held"
@@ -74,7 +74,7 @@ _BOTH: Final = (
     _is("network.devices", "lo", "network_devices"),
     *(_is(f"namespace.{name}", "own", "namespace_shared") for name in ("net", "mnt", "ipc", "uts")),
 )
-_AGENT: Final = " ".join([str(identity.AGENT)] * 4)
+_AGENT: Final = " ".join([AGENT] * 4)
 _CAPABILITIES: Final = f"{identity.KILL_SETGID_SETUID:x}"
 CONTAINER: Final = (
     *_BOTH,

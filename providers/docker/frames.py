@@ -55,6 +55,7 @@ _FIELDS: Final[dict[str, tuple[dict[str, type], ...]]] = {
     "step": ({"step": int, "exit": int},),
     "artifact": ({"path": str, "size": int},),
     "call": ({"n": int, "size": int},),
+    "unbegun": ({},),
     "result": ({"exit": int}, {"outcome": str, "detail": str, "truncated": bool}),
 }
 _WITH_BODY: Final = {"out", "artifact", "call"}
@@ -123,7 +124,12 @@ class ProjectEnded:
     artifacts_truncated: bool
 
 
-Event = Ready | Pong | Output | StepEnded | Artifact | Called | SnippetEnded | ProjectEnded
+@dataclass(frozen=True, slots=True)
+class Unbegun:
+    """The snippet has no result: its interpreter came to an end before the program's first line."""
+
+
+Event = Ready | Pong | Output | StepEnded | Artifact | Called | SnippetEnded | ProjectEnded | Unbegun
 Runnable = JavaScript | Python | Project
 
 
@@ -218,7 +224,14 @@ class Talk:
             return self._on_artifact(header["path"], header["size"], body)
         if word == "call":
             return self._on_call(header["n"], header["size"], body)
+        if word == "unbegun":
+            return self._on_unbegun()
         return self._on_result(header)
+
+    def _on_unbegun(self) -> Unbegun:
+        _need(not isinstance(self._payload, Project), "result_of_another_kind")
+        self.over = True
+        return Unbegun()
 
     def _on_ready(self, warm: list[Any]) -> Ready:
         # No set: what is looked for may not be hashable.

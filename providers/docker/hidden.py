@@ -39,6 +39,8 @@ _HIDDEN: Final[Mapping[str, str]] = {
     """,
 }
 
-PATHS: Final = tuple(path for paths in _HIDDEN.values() for path in paths.split())
+TERMINALS: Final = "/dev/pts"
+"""Where pseudo-terminals are made: a machine has a number of them for all, and no container's limit counts them."""
+PATHS: Final = (*(path for paths in _HIDDEN.values() for path in paths.split()), TERMINALS)
 READ_ONLY: Final = ("/proc/sys", "/proc/sysrq-trigger")
 """What of `/proc` stays visible and must not be written, whoever would be allowed to."""

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import platform
+import pwd
 import shutil
 import socket
 import stat
@@ -256,6 +257,7 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "kernel": platform.release(),
+                "user": pwd.getpwuid(os.getuid()).pw_name,
                 "ids": sorted({*os.getresuid(), *os.getresgid(), *os.getgroups()}),
                 "rights": rights(),
                 "environment": dict(os.environ),

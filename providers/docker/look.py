@@ -21,9 +21,8 @@ from providers.docker.container import DIED, Container, NotMade, Unsighted
 from providers.docker.course import Course
 from providers.docker.daemon import Daemon, DaemonError
 from providers.docker.names import Names
-from providers.docker.recipe import AGENT_FILES, pids_limit
+from providers.docker.recipe import AGENT_FILES
 from providers.docker.settings import DockerSettings
-from providers.docker.sight import Limits
 from providers.seam import Begun, Break, Findings, Finish, Observation, Order
 
 _AGENT_BYTES: Final = 4 << 20
@@ -107,12 +106,8 @@ class Looker:
         """The facts about one container, the daemon's word where there is no other. Raises DaemonError."""
         if not isinstance(container.sight, Unsighted):
             return container.sight.observations
-        limits = Limits(
-            self._settings.memory_mb * _MIB,
-            pids_limit(self._settings, gvisor=self.base is not None and self.base.gvisor),
-            self._settings.cpus,
-        )
-        return evidence.of_daemon(await self._daemon.inspect(container.id), limits, container.sight.code)
+        said = await self._daemon.inspect(container.id)
+        return evidence.of_daemon(said, container.limits, container.sight.code)
 
     # --- the daemon and the image -----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from providers.docker.hidden import TERMINALS
 from providers.docker.recipe import INODES
 
 PROMISED: Final = ("/workspace", "/tmp", "/dev/shm")  # noqa: S108  # the container's own
@@ -67,7 +68,11 @@ def facts(mountinfo: str, to_hide: Collection[str] = ()) -> dict[str, str]:
     """
     found = parse(mountinfo)
     last = {mount.place: mount for mount in found}
-    unexpected = sum(not _is_expected(mount) for mount in found) + len(found) - len(last)
+    places = [mount.place for mount in found]
+    twice = len(found) - len(last)
+    if places.count(TERMINALS) == 2 and _is_hidden(last[TERMINALS]):  # noqa: PLR2004  # the runtime mounts them first
+        twice -= 1
+    unexpected = sum(not _is_expected(mount) for mount in found) + twice
     return {
         "mounts.root": "ro" if "/" in last and last["/"].read_only else "rw",
         **{f"mounts.{place}": last[place].text if place in last else "" for place in PROMISED},
@@ -104,7 +109,7 @@ def _is_read_only(last: Mapping[str, Mount], place: str) -> bool:
 def _is_expected(mount: Mount) -> bool:
     if mount.place == "/" or mount.place in _FILES:
         return mount.read_only
-    in_kernel = mount.place.startswith(("/proc/", "/sys/")) or mount.place == "/sys"
+    in_kernel = mount.place.startswith(("/proc/", "/sys/")) or mount.place in {"/sys", TERMINALS}
     if mount.read_only:
         return in_kernel and mount.kind in _KERNEL
     kind, flags = _WRITABLE.get(mount.place, ("", _CLOSED))

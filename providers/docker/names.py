@@ -24,6 +24,10 @@ from typing import Any, Final, Self
 from providers.docker import remains
 
 PREFIX: Final = "plimsoll-"
+FIRST_UID: Final = 0x7000_0000
+"""The first uid of a container. Below lies what systemd takes for its containers, and what people have."""
+CONTAINERS: Final = 1 << 27
+"""So many have a pair of uids each: beyond, a uid would be negative to programs that take 32 bits for a signed number."""
 EVERY_S: Final = 60.0
 MAKING_S: Final = 120.0
 """So long after it was asked for, a container of that name may still come to be: the daemon finishes what it has begun."""
@@ -41,6 +45,11 @@ End = Callable[[frozenset[str]], frozenset[str]]
 
 class StateRefused(Exception):
     """The state directory is not one that only this user can write."""
+
+
+def uid_of(name: str) -> int:
+    """The uid of that container's agent; the next one is its guest's. A kernel counts much by the user."""
+    return FIRST_UID + 2 * (int(name[-8:], 16) % CONTAINERS)
 
 
 class Names:
@@ -78,8 +87,9 @@ class Names:
         os.close(self._lock)
 
     def new(self) -> str:
-        """A name for a container, written down. Raises OSError when it cannot be."""
-        name = PREFIX + secrets.token_hex(16)
+        """A name for a container, written down; no other in the table has its uids. Raises OSError when it cannot be."""
+        taken = {uid_of(entry.name) for entry in self._place.iterdir() if _NAME.fullmatch(entry.name)}
+        name = next(name for name in _random_names() if uid_of(name) not in taken)
         os.close(os.open(self._place / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._alive.add(name)
         return name
@@ -192,6 +202,11 @@ class Reaper:
             _say(str(getattr(failure, "code", type(failure).__name__)))
             return False
         return True
+
+
+def _random_names() -> Iterator[str]:
+    while True:
+        yield PREFIX + secrets.token_hex(16)
 
 
 def _say(code: str) -> None:

@@ -25,7 +25,6 @@ ENVIRONMENT: Final = ("PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8")
 """Of the agent; guests get one of their own from it, and under gVisor some could read this one."""
 GVISOR_PIDS: Final = 1024
 """Under gVisor the limit counts the kernel's own threads: reaching it ends the sandbox. There nproc limits the guest."""
-GUEST: Final = 10001
 INODES: Final = 16_384
 """How many files a place to write can hold: an empty one takes memory of the kernel, too. gVisor has no such bound."""
 NO_RESOLVER: Final = ("nameserver 127.0.0.1", "options attempts:1")
@@ -40,13 +39,18 @@ def pids_limit(settings: DockerSettings, *, gvisor: bool) -> int:
     return GVISOR_PIDS if gvisor else settings.pids
 
 
-def recipe(settings: DockerSettings, image_id: str, language: str | None, *, gvisor: bool) -> dict[str, Any]:
-    """One container, with the interpreter of `language` warm. `gvisor` says what the runtime was seen to be."""
+def recipe(
+    settings: DockerSettings, image_id: str, language: str | None, uid: int, *, gvisor: bool
+) -> dict[str, Any]:
+    """One container, with the interpreter of `language` warm. `gvisor` says what the runtime was seen to be.
+
+    `uid` is the agent's, and the next one the guest's: nobody else's on this machine (names.uid_of).
+    """
     return {
         "Image": image_id,
         "User": "0:0",  # the agent gives that up before anything else
         "Entrypoint": list(AGENT),
-        "Cmd": [] if language is None else [language],
+        "Cmd": [str(uid), *([] if language is None else [language])],
         "Env": list(ENVIRONMENT),
         "WorkingDir": WORKSPACE,
         "StopSignal": "SIGKILL",
@@ -59,14 +63,14 @@ def recipe(settings: DockerSettings, image_id: str, language: str | None, *, gvi
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
-        "HostConfig": _host(settings, gvisor=gvisor),
+        "HostConfig": _host(settings, uid + 1, gvisor=gvisor),
     }
 
 
-def _host(settings: DockerSettings, *, gvisor: bool) -> dict[str, Any]:
+def _host(settings: DockerSettings, guest: int, *, gvisor: bool) -> dict[str, Any]:
     memory = settings.memory_mb * _MIB
     closed = f"rw,noexec,nosuid,nodev,nr_inodes={INODES}"
-    tmpfs = f"{closed},size={settings.disk_mb}m,uid={GUEST},gid={GUEST},mode=0700"  # runc ignores mode alone
+    tmpfs = f"{closed},size={settings.disk_mb}m,uid={guest},gid={guest},mode=0700"  # runc ignores mode alone
     shm = f"{closed},size=1m,uid=0,gid=0,mode=1777"
     return {
         "Runtime": settings.runtime,
@@ -99,7 +103,7 @@ def _host(settings: DockerSettings, *, gvisor: bool) -> dict[str, Any]:
 def _ulimits(settings: DockerSettings, *, gvisor: bool) -> list[dict[str, Any]]:
     limits = {"nofile": _OPEN_FILES, "core": 0, "fsize": settings.disk_mb * _MIB, "msgqueue": 0}
     if gvisor:
-        limits["nproc"] = settings.pids  # under runc it would count every container's processes together
+        limits["nproc"] = settings.pids  # under runc the control group counts them
     return [{"Name": name, "Soft": value, "Hard": value} for name, value in limits.items()]
 
 

@@ -12,23 +12,26 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from plimsoll.contract.tiers import Tier
 from providers.docker import cgroups, hidden, mounts, process, runsc
-from providers.docker.agent import identity
 from providers.docker.cgroups import Groups
 from providers.docker.process import Executable, Process
 from providers.seam import Observation
 
+AGENT: Final = "agent"
+"""How facts write the uid that this container's agent has, and no other container's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container was created with. No swap on top of `memory_bytes`."""
+    """What a container was created with. No swap on top of `memory_bytes`; `uid` is the agent's."""
 
     memory_bytes: int
     pids: int
     cpus: float
+    uid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +215,14 @@ def _look(
     for name, value in groups.limits().items():
         yield _fact(f"cgroup.{name}", value, "the container's control group", supports)
     yield from _of_executable(executable, digest, release, supports)
-    yield from _of_rights(found, status, supports)
+    yield from _of_rights(found, status, limits.uid, supports)
     yield from _of_namespaces(found, status, supports)
     if release:
         yield from _of_gvisor(
             found, executable, groups, release, runsc.Place(container_id, limits.memory_bytes)
         )
     else:
-        yield from _of_container(found, groups)
+        yield from _of_container(found, groups, limits.uid + 1)
 
 
 def _of_executable(
@@ -232,12 +235,15 @@ def _of_executable(
     yield _fact("sandbox.release", release, f"{how}, by its SHA-256", supports)
 
 
-def _of_rights(found: Process, status: dict[str, str], supports: Tier) -> Iterator[Observation]:
+def _of_rights(found: Process, status: dict[str, str], agent: int, supports: Tier) -> Iterator[Observation]:
     how = "/proc/<pid>/status"
     names = {"uids": "Uid", "gids": "Gid", "groups": "Groups", "no_new_privs": "NoNewPrivs"}
     names |= {"seccomp": "Seccomp", "traced_by": "TracerPid"}
     for name, key in names.items():
-        yield _fact(f"sandbox.{name}", status.get(key, "unknown"), how, supports)
+        words = status.get(key, "unknown").split()
+        if name in {"uids", "gids"}:
+            words = [AGENT if word == str(agent) else word for word in words]
+        yield _fact(f"sandbox.{name}", " ".join(words), how, supports)
     for name, value in process.capabilities(status).items():
         yield _fact(f"sandbox.cap_{name}", value, how, supports)
     yield _fact(
@@ -273,7 +279,7 @@ def _of_gvisor(
     )
 
 
-def _of_container(found: Process, groups: Groups) -> Iterator[Observation]:
+def _of_container(found: Process, groups: Groups, guest: int) -> Iterator[Observation]:
     # It is the same kernel, so what is there for us would be there for the container.
     to_hide = [path for path in hidden.PATHS if os.path.exists(path)]  # noqa: PTH110  # it never raises
     for name, value in mounts.facts(found.text("mountinfo"), to_hide).items():
@@ -281,7 +287,7 @@ def _of_container(found: Process, groups: Groups) -> Iterator[Observation]:
     how = "the container's control group"
     yield _fact("cgroup.socket_memory", groups.count_sockets(), how, Tier.CONTAINER)
     others = [Process(pid) for pid in groups.processes() if pid != found.pid]
-    powerless = all(_is_powerless(other) for other in others)
+    powerless = all(_is_powerless(other, guest) for other in others)
     how = "/proc/<pid>/status of every process in the control group"
     yield _fact("sandbox.processes", "powerless" if powerless else "others", how, Tier.CONTAINER)
 
@@ -293,12 +299,12 @@ def _runs(pid: int, executable: Executable) -> bool:
         return True  # it has ended
 
 
-def _is_powerless(found: Process) -> bool:
+def _is_powerless(found: Process, guest: int) -> bool:
     try:
         status = found.status()
     except (FileNotFoundError, ProcessLookupError):
         return True  # it has ended
-    return status.get("State", "").startswith("Z") or process.is_powerless(status, str(identity.GUEST))
+    return status.get("State", "").startswith("Z") or process.is_powerless(status, str(guest))
 
 
 def _fact(name: str, value: str, how: str, supports: Tier) -> Observation:

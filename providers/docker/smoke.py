@@ -15,8 +15,8 @@ from plimsoll.contract.requests import Python
 from plimsoll.contract.results import EXIT_DEADLINE, EXIT_FLOOD, EXIT_MEMORY
 from plimsoll.contract.tiers import Tier
 from providers.docker import syscalls
-from providers.docker.agent import identity
 from providers.docker.agent.guests import ENVIRONMENT
+from providers.docker.names import FIRST_UID
 from providers.docker.recipe import NO_RESOLVER, seccomp_profile
 from providers.docker.settings import DockerSettings
 from providers.seam import Break, Finish
@@ -172,18 +172,21 @@ def wrongs(
         return ("answer",)
     if not isinstance(found, dict) or finish != Finish(0):
         return ("answer",)
-    checks = _checks(wall, filled, disk_bytes, found.get("machine"))
+    ids = found.get("ids")
+    owner = ids[0] if isinstance(ids, list) and ids and isinstance(ids[0], int) else 0
+    checks = _checks(wall, filled, disk_bytes, found.get("machine"), owner)
     return tuple(name for name, fits in checks.items() if not _fits(fits, found.get(name)))
 
 
 def _checks(
-    wall: Tier, filled: tuple[str, ...], disk_bytes: int, machine: object
+    wall: Tier, filled: tuple[str, ...], disk_bytes: int, machine: object, owner: int
 ) -> dict[str, Callable[[Any], bool]]:
     sizes = {**dict.fromkeys(_PLACES, disk_bytes), _SHM: _MIB}
     gvisor = wall is Tier.KERNEL
     return {
         "kernel": lambda it: bool(it) and (it == _GVISOR_KERNEL) == gvisor,
-        "ids": lambda it: it == [identity.GUEST],
+        "ids": lambda it: len(it) == 1 and it[0] > FIRST_UID,
+        "user": lambda it: it == "guest",
         "rights": lambda it: _has_no_rights(it, gvisor=gvisor),
         "environment": lambda it: it == ENVIRONMENT,
         "writable": lambda it: it == sorted((*_PLACES, _SHM)),
@@ -201,7 +204,7 @@ def _checks(
         "device": lambda it: bool(it) and (gvisor or it != "done"),
         "first_process": lambda it: len(it) == 4 and "done" not in it.values(),  # noqa: PLR2004  # as above
         "settings": lambda it: len(it) == 3 and "done" not in it.values(),  # noqa: PLR2004  # as above
-        "owners": lambda it: it == [identity.AGENT, identity.GUEST],
+        "owners": lambda it: it == [owner - 1, owner],
     }
 
 

@@ -286,7 +286,7 @@ async def test_a_container_whose_process_is_nonsense_is_not_seen(state: Any, tmp
     ],
 )
 def test_the_daemons_word_on_limits_may_be_nonsense(host: dict[str, Any]) -> None:
-    seen = evidence.of_daemon({"HostConfig": host, "State": 5}, Limits(1 << 28, 128, 1.0), "pid_unknown")
+    seen = evidence.of_daemon({"HostConfig": host, "State": 5}, Limits(1 << 28, 128, 1.0, 0), "pid_unknown")
     assert evidence.judge_container(seen, runtime="runc").faults
 
 
@@ -355,6 +355,6 @@ async def test_an_export_with_a_negative_size_is_refused(size: bytes) -> None:
 def test_nothing_is_left_to_a_daemons_defaults(name: str, gvisor: bool, tmp_path: Path) -> None:  # noqa: FBT001  # a parameter of the test
     """A daemon may be told to add an init, to log, or to use another runtime, profile or size, wherever nothing is said."""
     host = recipe(
-        DockerSettings(provider="docker", state_dir=str(tmp_path)), "sha256:x", None, gvisor=gvisor
+        DockerSettings(provider="docker", state_dir=str(tmp_path)), "sha256:x", None, 0, gvisor=gvisor
     )["HostConfig"]
     assert host.get(name) is not None

@@ -369,8 +369,8 @@ CALLS: Final = {
     "migrate_pages": (256, (1, 8, b"\0" * 8, b"\0" * 8)),
     "lookup_dcookie": (212, (0, b"\0" * 8, 8)),
     "setuid root": (105, (0,)),
-    "setresuid agent": (117, (10000, 10000, 10000)),
-    "setresgid agent": (119, (10000, 10000, 10000)),
+    "setresuid agent": (117, (None, None, None)),
+    "setresgid agent": (119, (None, None, None)),
     "setgroups": (116, (1, b"\0" * 4)),
     "capset": (126, (b"\x22\x05\x08\x20" + b"\0" * 4, b"\xff" * 24)),
 }
@@ -416,7 +416,9 @@ PYTHON["calls that no program needs"] = (
     ATTEMPT
     + f"CALLS = {CALLS!r}\n"
     + """
+agent = os.stat("/proc/1").st_uid
 for name, (number, words) in CALLS.items():
+    words = [agent if word is None else word for word in words]
     pid = os.fork()
     if pid == 0:
         attempt(name, lambda: call(number, *words))

@@ -116,3 +116,18 @@ def until_gone(pid: int) -> None:
     while Path(f"/proc/{pid}").exists():  # until it is reaped
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@pytest.mark.component("docker")
+@pytest.mark.parametrize("warm", [(), ("javascript",)], ids=["started for it", "that waited"])
+def test_what_an_interpreter_ends_with_before_the_program_is_no_result_of_it(
+    docker: Daemon, image: str, warm: tuple[str, ...]
+) -> None:
+    """An interpreter that ends at its start, with a code that a program could end with as well."""
+    sandbox = Sandbox.start(docker, image, "runc", *warm, Binds=["/bin/false:/usr/bin/node:ro"])
+    try:
+        assert sandbox.receive()[0] == {"t": "ready", "warm": []}
+        sandbox.send({"t": "run", "language": "javascript"}, b"console.log(1)")
+        assert sandbox.until("unbegun")[-1] == ({"t": "unbegun"}, b"")
+    finally:
+        sandbox.destroy()

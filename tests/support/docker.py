@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import struct
@@ -25,6 +26,7 @@ from typing_extensions import override
 
 from plimsoll.contract import frames
 from providers.docker.frames import Event, Runnable, Talk
+from providers.docker.names import uid_of
 from providers.docker.recipe import recipe
 from providers.docker.settings import DockerSettings
 
@@ -265,10 +267,16 @@ def build_image(found: Daemon) -> str:
 
 
 def body(image: str, runtime: str, warm: Sequence[str], **changes: Any) -> dict[str, Any]:
-    """The product's recipe, with any interpreters warm; `changes` replaces entries of HostConfig."""
+    """The product's recipe, with any interpreters warm and uids of its own; `changes` replaces entries of HostConfig.
+
+    In their file systems `{guest}` is the guest's uid.
+    """
     settings = DockerSettings(provider=f"docker@{runtime}", state_dir="/nonexistent", runtime=runtime)
-    made = recipe(settings, image, None, gvisor=runtime != "runc")
-    return made | {"Cmd": list(warm), "HostConfig": made["HostConfig"] | changes}
+    made = recipe(settings, image, None, uid_of(secrets.token_hex(16)), gvisor=runtime != "runc")
+    guest = int(made["Cmd"][0]) + 1
+    if "Tmpfs" in changes:
+        changes["Tmpfs"] = {place: words.format(guest=guest) for place, words in changes["Tmpfs"].items()}
+    return made | {"Cmd": [*made["Cmd"], *warm], "HostConfig": made["HostConfig"] | changes}
 
 
 @dataclass
@@ -279,6 +287,8 @@ class Sandbox:
     id: str
     stream: socket.socket
     runtime: str
+    uid: int
+    """The agent's; the guest's is the next one."""
     _rest: bytearray = field(default_factory=bytearray)
     _decoder: frames.Decoder = field(default_factory=lambda: frames.Decoder(MAX_FRAME))
     _ready: list[frames.Frame] = field(default_factory=list)
@@ -286,14 +296,15 @@ class Sandbox:
 
     @classmethod
     def start(cls, found: Daemon, image: str, runtime: str, *warm: str, **changes: Any) -> Self:
-        made = found.call("POST", "/containers/create", body(image, runtime, warm, **changes))
+        asked = body(image, runtime, warm, **changes)
+        made = found.call("POST", "/containers/create", asked)
         stream, rest = _attach(found, made["Id"])
         try:
             found.call("POST", f"/containers/{made['Id']}/start")
         except AssertionError:
             stream.close()
             raise
-        return cls(found, made["Id"], stream, runtime, rest)
+        return cls(found, made["Id"], stream, runtime, int(asked["Cmd"][0]), rest)
 
     def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         self.stream.sendall(frames.encode(header, body, limit=MAX_FRAME))

@@ -50,6 +50,8 @@ class FakeDaemon(Daemon):
         super().__init__("unix:///nowhere")
         self.boxes: dict[str, Box] = {}
         self.created: list[str] = []
+        self.cold = False
+        """No interpreter comes up in its containers."""
         self.create_error: str | None = None
         self.remove_error: str | None = None
         self.may_create = asyncio.Event()
@@ -70,7 +72,7 @@ class FakeDaemon(Daemon):
         await self.may_create.wait()
         if self.create_error is not None:
             raise DaemonError(self.create_error)
-        box = self.boxes[name] = Box(secrets.token_hex(32), list(body["Cmd"]))
+        box = self.boxes[name] = Box(secrets.token_hex(32), list(body["Cmd"])[1:])
         self.most_boxes = max(self.most_boxes, len(self.boxes))
         return box.id
 
@@ -89,7 +91,7 @@ class FakeDaemon(Daemon):
             self.starting -= 1
         box = self.box(container)
         if not self.silent:
-            ready = frames.encode({"t": "ready", "warm": box.words})
+            ready = frames.encode({"t": "ready", "warm": [] if self.cold else box.words})
             box.stream.said.put_nowait((1, ready[:5]))
             box.stream.said.put_nowait((2, b"a warning"))
             box.stream.said.put_nowait((1, ready[5:]))

@@ -50,6 +50,7 @@ PLACES: Final[dict[str, str]] = {
     "security/test_container_hostile.py": "walls",
     "security/test_container_moments.py": "walls",
     "security/test_container_neighbours.py": "walls",
+    "security/test_container_shared.py": "walls",
     "security/test_container_stalls.py": "walls",
     "soak": "long",
     "unit": "fast",

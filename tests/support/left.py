@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from providers.docker.names import MAKING_S, PREFIX
-from providers.docker.recipe import GUEST
+from providers.docker.names import FIRST_UID, MAKING_S, PREFIX
 from tests.bench.processes import children
 from tests.support.births import Births
 from tests.support.docker import Daemon
@@ -28,7 +27,6 @@ _LATELY_S: Final = 15.0
 _OF_A_SHIM: Final = 6
 """Descriptors that containerd has for each, at most."""
 _CGROUPS: Final = "/sys/fs/cgroup"
-AGENT: Final = GUEST - 1
 
 TOLERANCE: Final[Mapping[str, float]] = {
     # Kept connections: each caller's to the service, each background task's to the daemon. They are closed after some seconds.
@@ -111,7 +109,7 @@ class Machine:
     def running_unknown(self) -> list[str]:
         """Agents and guests in what the daemon has forgotten; under gVisor the host sees neither."""
         unknown = self.forgotten - self.listed().keys()
-        return [each for uid in (AGENT, GUEST) for each in _processes(unknown, uid)]
+        return _processes(unknown, _is_container)
 
     def clear(self) -> None:
         """End what was forgotten, as the machine's owner would."""
@@ -161,7 +159,7 @@ class Machine:
             "mounts": sum(
                 Path(line.split(" ")[4]).is_relative_to(self.docker.place.resolve()) for line in mounts
             ),
-            "guest processes": len(_processes(listed, uid=GUEST)),
+            "guest processes": len(_processes(listed, _is_guest)),
         }
         for name, pid in (("dockerd", self.docker.pid), *(("containerd", each) for each in own)):
             found |= {
@@ -219,8 +217,16 @@ def _groups(ids: Iterable[str]) -> list[str]:
     ]
 
 
-def _processes(ids: Iterable[str], uid: int | None = None) -> list[str]:
-    """Processes in control groups of these containers, or started for one of them; perhaps only those of one user."""
+def _is_container(uid: int) -> bool:
+    return uid >= FIRST_UID
+
+
+def _is_guest(uid: int) -> bool:
+    return _is_container(uid) and uid % 2 == 1
+
+
+def _processes(ids: Iterable[str], of: Callable[[int], bool] = lambda _: True) -> list[str]:
+    """Processes in control groups of these containers, or started for one of them; perhaps only those of some users."""
     wanted = frozenset(ids)
     found = []
     for place in Path("/proc").iterdir():
@@ -230,6 +236,6 @@ def _processes(ids: Iterable[str], uid: int | None = None) -> list[str]:
                 owner = place.stat().st_uid
             except OSError:  # it has ended
                 continue
-            if any(each in told for each in wanted) and uid in {None, owner}:
+            if any(each in told for each in wanted) and of(owner):
                 found.append(f"{place.name} {_name(int(place.name))}")
     return found

@@ -28,6 +28,7 @@ container serves one run. The agent says `ready` first; it reads nothing before.
 | `{"t":"artifact","path":P,"size":N}` | the bytes, or some of them | in the order asked for; repeated until N bytes came |
 | `{"t":"call","n":N,"size":S}` | a guest's message, or some of it | numbered from 1; repeated until S bytes came |
 | `{"t":"result","exit":C}` | | the end of a snippet |
+| `{"t":"unbegun"}` | | the end of a snippet whose interpreter could not be started, or ended before it began with the program |
 | `{"t":"result","outcome":O,"detail":D,"truncated":B}` | | the end of a project: `completed`, `setup_failed`, `runner_failed` |
 
 End of file from the host ends the agent and with it the container, whatever a guest makes the agent wait for. A frame that the

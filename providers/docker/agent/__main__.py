@@ -1,4 +1,4 @@
-"""What `python3 -I -S` starts in the container; the words after it name the interpreters to keep warm."""
+"""What `python3 -I -S` starts in the container; the words after it are the agent's uid and the interpreters to keep warm."""
 
 from providers.docker.agent.main import main
 

@@ -1,5 +1,6 @@
 """Guest processes: how one is started, how all of them are ended, and what an ending is called."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -28,6 +29,9 @@ ENVIRONMENT = {
 SPARE = 3
 """The one descriptor beyond the standard three that a guest may be given. The agent keeps its own number 3 occupied."""
 
+_REPORT = SPARE + 1
+"""Where a child says that its program could not be started; it is closed when that is."""
+
 _FAILED = 127
 
 
@@ -41,25 +45,35 @@ class Guest:
 
 
 def start(command: Sequence[str], spare: int | None = None) -> Guest:
-    """Start `command` as the guest's uid in the workspace. Raises OSError when there is no process to be had."""
+    """Start `command` as the guest's uid in the workspace. Raises OSError when there is no process or no program."""
     with guests_files():
         (out, out_w), (err, err_w) = os.pipe(), os.pipe()
+    failed, failed_w = os.pipe()
     # These are files of the guest's: it may read there what it has written, and nothing is left when the agent does.
     os.set_blocking(out, False)
     os.set_blocking(err, False)
     try:
         pid = os.fork()
+        if pid == 0:
+            _turn_into(command, (out_w, err_w), spare, failed_w)
+        os.close(failed_w)
+        failed_w = -1
+        _wait_for_program(failed)
     except OSError:
         os.close(out)
         os.close(err)
         raise
-    else:
-        if pid == 0:
-            _turn_into(command, (out_w, err_w), spare)
     finally:
-        os.close(out_w)
-        os.close(err_w)
+        for each in (out_w, err_w, failed, failed_w):
+            if each >= 0:
+                os.close(each)
     return Guest(pid, out, err)
+
+
+def _wait_for_program(failed: int) -> None:
+    """Until the child runs it. Raises OSError when it said that it could not."""
+    if os.read(failed, 1):
+        raise OSError(errno.ENOEXEC, "")
 
 
 def helper(work: Callable[[int], int]) -> tuple[int, int]:
@@ -111,23 +125,27 @@ def exit_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _turn_into(command: Sequence[str], outputs: tuple[int, int], spare: int | None) -> None:
+def _turn_into(command: Sequence[str], outputs: tuple[int, int], spare: int | None, failed: int) -> None:
     try:
-        _keep(outputs, spare)
+        _keep(outputs, spare, failed)
         become_guest()
         os.chdir(WORKSPACE)
         os.execve(command[0], list(command), ENVIRONMENT)  # noqa: S606  # no shell is meant
     finally:
+        os.write(_REPORT, b"!")
         os._exit(_FAILED)
 
 
-def _keep(outputs: tuple[int, int], spare: int | None) -> None:
+def _keep(outputs: tuple[int, int], spare: int | None, failed: int) -> None:
     """Close everything of the agent's but the outputs and the spare descriptor, and set what a program expects."""
     for number, output in enumerate(outputs, 1):
         os.dup2(output, number)
     if spare is not None:
         os.dup2(spare, SPARE)
-    os.closerange(SPARE if spare is None else SPARE + 1, _most_descriptors())
+    else:
+        os.close(SPARE)
+    os.dup2(failed, _REPORT, inheritable=False)
+    os.closerange(_REPORT + 1, _most_descriptors())
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     os.umask(0o022)

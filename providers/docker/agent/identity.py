@@ -3,6 +3,9 @@
 A guest under the agent's own uid could open its descriptors and memory, set its limits and stop it. So the first process comes
 up as root with three capabilities, keeps those while it moves to a uid of its own, and starts everything else as a second
 uid with none. Nothing here relies on the guest: it is done before there is one, or in a child before it becomes one.
+
+No other container has these two uids, since a kernel counts much of what a process holds by its user. The host chooses the
+agent's; the guest's is the next one.
 """
 
 import ctypes
@@ -11,9 +14,10 @@ import resource
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-AGENT = 10000
-GUEST = 10001
+ACCOUNTS = Path("/dev/plimsoll")
+"""A folder in memory that only root can write. Links of the image's lead to it from where its C library looks for users."""
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_KEEPCAPS = 8
@@ -24,11 +28,25 @@ KILL_SETGID_SETUID = 1 << 5 | 1 << 6 | 1 << 7
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def become_agent() -> None:
-    """Root to uid 10000, holding nothing but KILL, SETGID and SETUID, unreadable to every other process. Raises OSError."""
+def write_accounts(uid: int, folder: Path = ACCOUNTS) -> None:
+    """Tell programs that ask the C library who they are. Raises OSError."""
+    folder.mkdir(0o755)
+    people = (
+        ("agent", uid, "/nonexistent", "/usr/sbin/nologin"),
+        ("guest", uid + 1, "/workspace", "/bin/bash"),
+    )
+    passwd = "".join(f"{name}:x:{each}:{each}::{home}:{shell}\n" for name, each, home, shell in people)
+    group = "".join(f"{name}:x:{each}:\n" for name, each, _, _ in people)
+    for name, text in (("passwd", passwd), ("group", group)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o644)
+
+
+def become_agent(uid: int) -> None:
+    """Root to that uid, holding nothing but KILL, SETGID and SETUID, unreadable to other processes. Raises OSError."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_KEEPCAPS, 1)
-    _move_to(AGENT)
+    _move_to(uid)
     _set_capabilities(KILL_SETGID_SETUID)
     _prctl(_PR_SET_KEEPCAPS, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -37,8 +55,8 @@ def become_agent() -> None:
 
 
 def become_guest() -> None:
-    """The agent's forked child to uid 10001 without any capability. Its descriptors must be closed before. Raises OSError."""
-    _move_to(GUEST)
+    """The agent's forked child to the guest's uid, without a capability; its descriptors are closed before. Raises OSError."""
+    _move_to(os.getuid() + 1)
     _set_capabilities(0)
 
 
@@ -47,16 +65,17 @@ def guests_files() -> Iterator[None]:
     """What the agent makes meanwhile is a file of the guest's, so that a guest can open its own /dev/stdout again.
 
     Only the effective ids change: nobody may do to a process more than its real one allows, and the kernel goes on to count on
-    the agent's account. A guest makes nothing for itself before it runs: what its uid has used up of the kernel's limits for
-    users, in whatever container, keeps no guest from starting.
+    the agent's account. A guest makes nothing for itself before it runs: what an earlier step has used up of the kernel's
+    limits for users keeps no other from starting.
     """
-    os.setresgid(-1, GUEST, -1)
-    os.setresuid(-1, GUEST, -1)
+    agent = os.getuid()
+    os.setresgid(-1, agent + 1, -1)
+    os.setresuid(-1, agent + 1, -1)
     try:
         yield
     finally:
-        os.setresuid(-1, AGENT, -1)
-        os.setresgid(-1, AGENT, -1)
+        os.setresuid(-1, agent, -1)
+        os.setresgid(-1, agent, -1)
         _prctl(_PR_SET_DUMPABLE, 0)  # as at the start
 
 

@@ -13,7 +13,6 @@ from providers.docker.agent import files, guests, wire, workers
 from providers.docker.agent.channel import Channel
 
 _READ = 1 << 16
-_NOT_FOUND = 127
 
 
 class Agent:
@@ -28,6 +27,7 @@ class Agent:
         self._wanted: list[str] = []
         self._project = False
         self._guest: guests.Guest | None = None
+        self._worker: workers.Worker | None = None
         self._step = 0
         self._begun = self._cancelled = False
         self._channel: Channel | None = None
@@ -93,20 +93,22 @@ class Agent:
     def _run(self, header: dict[str, Any], body: bytes) -> None:
         worker = self._take(header["language"])
         if worker is None:
-            self._send({"t": "result", "exit": _NOT_FOUND})
+            self._send({"t": "unbegun"})
             return
+        self._worker = worker
         self._follow(worker.guest)
         worker.give(body)
-        self._watch(worker.channel.fileno(), lambda: self._through(worker))
+        self._watch(worker.channel.fileno(), lambda: self._listen(worker))
 
-    def _through(self, worker: workers.Worker) -> None:
-        """The snippet is through, or its process ends without a word and is soon reaped."""
-        code = worker.said()
+    def _listen(self, worker: workers.Worker) -> None:
+        """The snippet begins, or is through, or its process ends without a word and is soon reaped."""
+        if worker.hear() and worker.code is None:
+            return
         self._selector.unregister(worker.channel.fileno())
         worker.channel.close()
-        if code is not None and self._guest is not None:
+        if worker.code is not None and self._guest is not None:
             self._guest = None
-            self._answer(worker.guest, code)
+            self._answer(worker.guest, worker.code)
             for _ in guests.kill_all():
                 pass  # it has nothing more to say, nor have its children
 
@@ -142,8 +144,8 @@ class Agent:
         self._warm = []
         if taken is None and language is not None:
             taken = workers.started(language)
-            if taken is not None:
-                taken.ready()
+            if taken is not None and not taken.ready():
+                taken = None
         return taken
 
     def _next_step(self) -> None:
@@ -206,8 +208,11 @@ class Agent:
         self._next_step()
 
     def _answer(self, guest: guests.Guest, code: int) -> None:
-        """The end of a snippet: what it has written, and its exit code."""
+        """The end of a snippet: what it has written, and its exit code. An interpreter's own end is none."""
         self._hang_up()
+        if self._worker and not self._worker.begun and not self._worker.hear():
+            self._send({"t": "unbegun"})
+            return
         self._settle(guest.stdout, "stdout")
         self._settle(guest.stderr, "stderr")
         self._send({"t": "result", "exit": code})

@@ -13,8 +13,10 @@ _HIGH = 10
 def main() -> int:
     """Serve one run; the container ends when this does."""
     source, sink = _take_over()
-    identity.become_agent()
-    warm = [worker for language in sys.argv[1:] if (worker := workers.started(language))]
+    uid, *languages = sys.argv[1:]
+    identity.write_accounts(int(uid))
+    identity.become_agent(int(uid))
+    warm = [worker for language in languages if (worker := workers.started(language))]
     try:
         Agent(source, sink, [worker for worker in warm if worker.ready()]).serve()
     except (wire.WireError, KeyError, TypeError, OSError):

@@ -1,6 +1,6 @@
 'use strict';
-// Runs one JavaScript snippet; started ahead of time. Its program comes over descriptor 3, once, and there it says that it has ended
-// well when nothing more can come from it, so that nobody waits while an engine is taken apart. (An error is printed after the
+// Runs one JavaScript snippet; started ahead of time. Its program comes over descriptor 3, once, and there it says that it has it and
+// begins, and that it has ended well when nothing more can come from it, so that nobody waits while an engine is taken apart. (An error is printed after the
 // event `exit`, so an end with another code than 0 is seen by the process's own.)
 //
 // A snippet is a script with `require`, as with `node -e`. One that only parses with `await` at its top level, or only as a
@@ -21,6 +21,7 @@ function read() {
   const parts = [];
   const buffer = Buffer.alloc(65536);
   for (let size; (size = fs.readSync(3, buffer)) > 0;) parts.push(Buffer.from(buffer.subarray(0, size)));
+  fs.writeSync(3, '!');
   return Buffer.concat(parts).toString();
 }
 

@@ -1,7 +1,7 @@
 """Runs one Python snippet as a script would run; started ahead of time.
 
-Its program comes over descriptor 3, once, and there it says its exit code when nothing more can come from it, so that nobody
-waits while an interpreter is taken apart.
+Its program comes over descriptor 3, once, and there it says that it has it and begins, and its exit code when nothing more can
+come from it, so that nobody waits while an interpreter is taken apart.
 """
 
 import atexit
@@ -24,6 +24,7 @@ def _read() -> bytes:
     parts = []
     while part := os.read(_CHANNEL, 1 << 16):
         parts.append(part)
+    os.write(_CHANNEL, b"!")
     return b"".join(parts)
 
 

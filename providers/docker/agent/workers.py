@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from providers.docker.agent import guests, limits
@@ -18,16 +18,18 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Worker:
-    """A guest process that reads its program from `channel`, a stream socket, after saying one byte.
+    """A guest process that reads its program from `channel`, a stream socket, after saying one byte, and says one more then.
 
-    What it says there later is the guest's word, like its exit status: a guest that lies ends its own run.
+    Until that one nothing of the program has run. What it says later is the guest's word, like its exit status: a guest that
+    lies ends its own run.
     """
 
     language: str
     guest: guests.Guest
     channel: socket.socket
+    heard: bytearray = field(default_factory=bytearray)
 
     def ready(self) -> bool:
         """Wait until it waits for code; false when it has ended instead."""
@@ -39,13 +41,24 @@ class Worker:
             self.channel.sendall(code)
             self.channel.shutdown(socket.SHUT_WR)
 
-    def said(self) -> int | None:
-        """After `give`: the exit code of a program that is through, though its process may not be; None if it only ends."""
+    def hear(self) -> bool:
+        """After `give`: one more byte; false when there will be none, also because nobody listens any more."""
         try:
-            code = self.channel.recv(1)
+            said = self.channel.recv(1)
         except OSError:
-            return None
-        return code[0] if code else None
+            return False
+        self.heard.extend(said)
+        return said != b""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the interpreter had the whole program and began with it."""
+        return len(self.heard) > 0
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of a program that is through, though its process may not be; None if it only ends."""
+        return self.heard[1] if len(self.heard) > 1 else None
 
 
 def started(language: str) -> Worker | None:

@@ -252,7 +252,7 @@ class TestProjects:
         assert heard.exits == []
 
     def test_files_that_do_not_fit_are_a_failed_setup(self, start: Start) -> None:
-        small = "rw,noexec,nosuid,nodev,size=1m,uid=10001,gid=10001,mode=0700"
+        small = "rw,noexec,nosuid,nodev,size=1m,uid={guest},gid={guest},mode=0700"
         heard = project(
             start, "true", files={"a": bytes(2 * MIB)}, Tmpfs={"/workspace": small, "/tmp": small}
         )

@@ -29,9 +29,9 @@ MIB = 1 << 20
 See = Callable[..., Sight]
 
 
-def limits(runtime: str) -> Limits:
+def limits(runtime: str, uid: int = 0) -> Limits:
     pids = pids_limit(SETTINGS, gvisor=runtime != "runc")
-    return Limits(SETTINGS.memory_mb * MIB, pids, SETTINGS.cpus)
+    return Limits(SETTINGS.memory_mb * MIB, pids, SETTINGS.cpus, uid)
 
 
 def ready(sandbox: Sandbox) -> Sandbox:
@@ -46,7 +46,9 @@ def see() -> Iterator[See]:
 
         def one(sandbox: Sandbox) -> Sight:
             pid = int(sandbox.state()["Pid"])
-            return stack.enter_context(Sight.open(sandbox.id, pid, limits(sandbox.runtime), frozenset()))
+            return stack.enter_context(
+                Sight.open(sandbox.id, pid, limits(sandbox.runtime, sandbox.uid), frozenset())
+            )
 
         yield one
 
@@ -87,7 +89,7 @@ class TestAWholeWall:
         pid = int(sandbox.state()["Pid"])
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # names are counted
         for _ in range(3):
-            with Sight.open(sandbox.id, pid, limits(runtime), frozenset()) as sight:
+            with Sight.open(sandbox.id, pid, limits(runtime, sandbox.uid), frozenset()) as sight:
                 sight.close()
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208  # as above
 
@@ -101,7 +103,7 @@ class TestAWholeWall:
             try:
                 os.setgid(65534)
                 os.setuid(65534)
-                Sight.open(sandbox.id, pid, limits(runtime), frozenset())
+                Sight.open(sandbox.id, pid, limits(runtime, sandbox.uid), frozenset())
             except Unseen as unseen:
                 code = 0 if unseen.code == "no_rights" else 1
             finally:
@@ -147,7 +149,7 @@ class TestLater:
         assert not sight.alive
         assert (sight.oom_kills(), sight.memory().held_bytes) == (0, 0)
         with pytest.raises(Unseen):
-            Sight.open(sandbox.id, pid, limits(sandbox.runtime), frozenset())
+            Sight.open(sandbox.id, pid, limits(sandbox.runtime, sandbox.uid), frozenset())
 
     def test_memory_that_a_guest_holds_is_counted(self, start: Start, see: See) -> None:
         sandbox = ready(start("python"))
@@ -179,7 +181,7 @@ LACKING: dict[str, dict[str, Any]] = {
     "root_writable": {"ReadonlyRootfs": False},
     "mounts_unexpected": {"Binds": ["/etc:/host:ro"]},
     "mounts_promised": {
-        "Tmpfs": {"/workspace": "rw,noexec,nosuid,nodev,size=64m,uid=10001,gid=10001,mode=0700"}
+        "Tmpfs": {"/workspace": "rw,noexec,nosuid,nodev,size=64m,uid={guest},gid={guest},mode=0700"}
     },
     "sandbox_capabilities": {"CapAdd": ["KILL", "SETGID", "SETUID", "SYS_ADMIN"]},
     "cgroup_memory_bytes": {"Memory": 300 * MIB},

@@ -84,11 +84,11 @@ def begin(docker: Daemon, image: str) -> Iterator[Begin]:
 def look(sandbox: Sandbox, *vouched: str) -> Findings:
     """As a provider judges a container: by what is seen here, else on the daemon's word."""
     try:
-        with Sight.open(sandbox.id, _pid(sandbox), limits("runsc"), frozenset(vouched)) as sight:
+        with Sight.open(sandbox.id, _pid(sandbox), limits("runsc", sandbox.uid), frozenset(vouched)) as sight:
             return evidence.judge_container(sight.observations, runtime="runsc")
     except Unseen as unseen:
         inspected = sandbox.daemon.call("GET", f"/containers/{sandbox.id}/json")
-        seen = evidence.of_daemon(inspected, limits("runsc"), unseen.code)
+        seen = evidence.of_daemon(inspected, limits("runsc", sandbox.uid), unseen.code)
         return evidence.judge_container(seen, runtime="runsc")
 
 

@@ -46,11 +46,12 @@ def test_the_same_attempts_on_a_process_of_its_own_succeed(start: Start, runtime
 def test_nothing_runs_beside_the_guest_but_the_agent(start: Start) -> None:
     """The interpreters that were warm and are not needed are gone; every process but the first is the guest's."""
     listing = "for p in /proc/[0-9]*; do grep -E '^(Pid|Uid|PPid):' $p/status 2>/dev/null | tr '\\n' ' '; echo; done"
-    rows = steps(start("python", "javascript"), "sleep 0.3", listing).decode().splitlines()
+    sandbox = start("python", "javascript")
+    rows = steps(sandbox, "sleep 0.3", listing).decode().splitlines()
     uids = {row.split()[1]: set(row.split("Uid:")[1].split()) for row in rows if row.strip()}
-    assert uids.pop("1") == {"10000"}
+    assert uids.pop("1") == {str(sandbox.uid)}
     assert len(uids) <= 4
-    assert set().union(*uids.values()) == {"10001"}
+    assert set().union(*uids.values()) == {str(sandbox.uid + 1)}
 
 
 def test_a_guest_has_no_capability(start: Start) -> None:

@@ -116,7 +116,8 @@ def priority() -> object:
 
 
 def become_it() -> object:
-    os.setresuid(10000, 10000, 10000)
+    agent = Path("/proc/1").stat().st_uid
+    os.setresuid(agent, agent, agent)
     return os.getresuid()
 
 

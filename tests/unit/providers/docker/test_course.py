@@ -197,6 +197,17 @@ class TestMemory:
 
         assert (await snippet(act))[-1] == Finish(137, oom_killed=True)
 
+    async def test_an_interpreter_that_never_began_breaks_the_run(self) -> None:
+        """What it has written and how it ended is nobody's result."""
+        assert await snippet(lambda box: box.say("unbegun")) == [BEGUN, Break("interpreter_failed")]
+
+    async def test_one_that_ended_for_want_of_memory_is_out_of_memory(self) -> None:
+        def act(box: FakeSandbox) -> None:
+            box.sight.kills += 1
+            box.say("unbegun")
+
+        assert await snippet(act) == [BEGUN, Finish(137, oom_killed=True)]
+
     async def test_a_child_that_was_killed_is_the_programs_own_affair(self) -> None:
         def act(box: FakeSandbox) -> None:
             box.sight.kills = 1

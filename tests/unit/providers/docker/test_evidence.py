@@ -142,12 +142,14 @@ class TestGvisor:
 
 # --- a container that cannot be seen from here ----------------------------------------------------------------------------
 
-LIMITS = Limits(MEMORY, 128, 1.0)
+LIMITS = Limits(MEMORY, 128, 1.0, 0x7000_0000)
 
 
 def inspected(**changes: Any) -> dict[str, Any]:
     """What a daemon answers about a container that was made as we make them; `changes` are of its HostConfig."""
-    body = recipe.recipe(DockerSettings("docker", "/state"), "sha256:" + "0" * 64, "python", gvisor=False)
+    body = recipe.recipe(
+        DockerSettings("docker", "/state"), "sha256:" + "0" * 64, "python", 0x7000_0000, gvisor=False
+    )
     told: dict[str, Any] = {
         "PidMode": "",
         "UTSMode": "",

@@ -142,6 +142,8 @@ BROKEN: dict[str, tuple[Runnable | None, list[Said], str]] = {
     "two results": (SNIPPET, [(RESULT, b""), (RESULT, b"")], "after_the_result"),
     "output after the result": (SNIPPET, [(RESULT, b""), out()], "after_the_result"),
     "a project's result for a snippet": (SNIPPET, [(DONE, b"")], "result_of_another_kind"),
+    "no beginning of a project": (PROJECT, [({"t": "unbegun"}, b"")], "result_of_another_kind"),
+    "a result after no beginning": (SNIPPET, [({"t": "unbegun"}, b""), (RESULT, b"")], "after_the_result"),
     "a snippet's result for a project": (PROJECT, [(RESULT, b"")], "result_of_another_kind"),
     "a step of a snippet": (SNIPPET, [step(0)], "no_such_step"),
     "an artifact of a snippet": (SNIPPET, [artifact("x", 0, b"")], "artifact_before_the_end"),

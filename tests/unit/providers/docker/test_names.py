@@ -10,7 +10,7 @@ import pytest
 
 from providers.docker import names as names_module
 from providers.docker.daemon import DaemonError
-from providers.docker.names import Names, Reaper, StateRefused
+from providers.docker.names import PREFIX, Names, Reaper, StateRefused, uid_of
 
 HOST = "unix:///var/run/docker.sock"
 
@@ -281,3 +281,16 @@ async def test_a_container_that_the_daemon_forgot_counts_until_its_processes_hav
     processes.stubborn = set()
     assert await reaper.sweep()
     assert (names.doubtful, names.strays()) == (set(), [])
+
+
+def test_no_two_names_of_a_table_have_a_uid_in_common(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is what counts: a name in it may still have a container."""
+    first = names.new()
+    again = iter([first[len(PREFIX) :], "f" * 24 + first[-8:], "0" * 32])
+    monkeypatch.setattr("secrets.token_hex", lambda _: next(again))
+    assert names.new() == PREFIX + "0" * 32
+
+
+def test_uids_are_in_pairs_above_everybody_elses_and_below_the_sign() -> None:
+    found = [uid_of(PREFIX + f"{number:032x}") for number in (0, 1, 2**27 - 1, 2**27, 2**128 - 1)]
+    assert found == [0x7000_0000, 0x7000_0002, 0x7FFF_FFFE, 0x7000_0000, 0x7FFF_FFFE]

@@ -119,6 +119,14 @@ async def test_at_most_two_are_made_at_once_in_the_background(make: Make) -> Non
         assert world.daemon.most_starting == 2
 
 
+async def test_a_container_without_its_interpreter_is_given_to_nobody(make: Make) -> None:
+    async with make(full=False) as (world, pool):
+        world.daemon.cold = True
+        with pytest.raises(NotStarted):
+            await pool.take("javascript")
+        assert pool.waiting() == 0
+
+
 async def test_one_that_was_taken_is_replaced(make: Make) -> None:
     async with make() as (_, pool):
         await pool.take("python")

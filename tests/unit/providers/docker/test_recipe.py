@@ -13,11 +13,12 @@ IMAGE = "sha256:" + "ab" * 32
 SETTINGS = DockerSettings(
     provider="docker", state_dir="/state", runtime="other", pids=100, memory_mb=300, disk_mb=9
 )
+UID = 0x7000_0002
 BOTH = pytest.mark.parametrize("gvisor", [False, True])
 
 
 def limits_of(*, gvisor: bool) -> dict[str, int]:
-    made = recipe(SETTINGS, IMAGE, "python", gvisor=gvisor)["HostConfig"]
+    made = recipe(SETTINGS, IMAGE, "python", UID, gvisor=gvisor)["HostConfig"]
     assert all(limit["Soft"] == limit["Hard"] for limit in made["Ulimits"])
     return {limit["Name"]: limit["Hard"] for limit in made["Ulimits"]} | {"pids": made["PidsLimit"]}
 
@@ -28,14 +29,14 @@ def test_the_profile_that_operators_read_is_the_profile_that_is_sent() -> None:
 
 @BOTH
 def test_the_profile_goes_along_whatever_the_runtime_says_it_is(*, gvisor: bool) -> None:
-    options = recipe(SETTINGS, IMAGE, None, gvisor=gvisor)["HostConfig"]["SecurityOpt"]
+    options = recipe(SETTINGS, IMAGE, None, UID, gvisor=gvisor)["HostConfig"]["SecurityOpt"]
     assert options[0] == "no-new-privileges:true"
     assert json.loads(options[1].removeprefix("seccomp="))["defaultAction"] == "SCMP_ACT_ERRNO"
 
 
 @BOTH
 def test_nothing_is_left_for_the_image_to_say(*, gvisor: bool) -> None:
-    made = recipe(SETTINGS, IMAGE, "python", gvisor=gvisor)
+    made = recipe(SETTINGS, IMAGE, "python", UID, gvisor=gvisor)
     assert (made["Image"], made["User"]) == (IMAGE, "0:0")
     assert made["Entrypoint"] == ["/usr/bin/python3", "-I", "-S", "-B", "/usr/lib/plimsoll"]
     assert made["Healthcheck"] == {"Test": ["NONE"]}
@@ -45,13 +46,13 @@ def test_nothing_is_left_for_the_image_to_say(*, gvisor: bool) -> None:
 @pytest.mark.parametrize(
     ("language", "words"), [("python", ["python"]), ("javascript", ["javascript"]), (None, [])]
 )
-def test_the_language_is_the_only_word_for_the_agent(language: str | None, words: list[str]) -> None:
-    assert recipe(SETTINGS, IMAGE, language, gvisor=False)["Cmd"] == words
+def test_the_agent_is_told_its_uid_and_the_language(language: str | None, words: list[str]) -> None:
+    assert recipe(SETTINGS, IMAGE, language, UID, gvisor=False)["Cmd"] == [str(UID), *words]
 
 
 @BOTH
 def test_a_container_ends_with_its_stream_and_leaves_nothing(*, gvisor: bool) -> None:
-    made = recipe(SETTINGS, IMAGE, None, gvisor=gvisor)
+    made = recipe(SETTINGS, IMAGE, None, UID, gvisor=gvisor)
     assert made["OpenStdin"]
     assert made["StdinOnce"]
     assert made["HostConfig"]["AutoRemove"]
@@ -60,7 +61,7 @@ def test_a_container_ends_with_its_stream_and_leaves_nothing(*, gvisor: bool) ->
 
 @BOTH
 def test_it_has_no_network_no_device_no_mount_and_no_more_than_three_capabilities(*, gvisor: bool) -> None:
-    host = recipe(SETTINGS, IMAGE, None, gvisor=gvisor)["HostConfig"]
+    host = recipe(SETTINGS, IMAGE, None, UID, gvisor=gvisor)["HostConfig"]
     assert host["NetworkMode"] == "none"
     assert host["CapDrop"] == ["ALL"]
     assert host["CapAdd"] == ["KILL", "SETGID", "SETUID"]
@@ -77,7 +78,7 @@ def test_it_has_no_network_no_device_no_mount_and_no_more_than_three_capabilitie
 def test_what_the_daemon_would_hide_by_itself_is_hidden_too(*, gvisor: bool) -> None:
     """The list takes the place of the daemon's own."""
     by_itself = ("acpi", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi")
-    host = recipe(SETTINGS, IMAGE, None, gvisor=gvisor)["HostConfig"]
+    host = recipe(SETTINGS, IMAGE, None, UID, gvisor=gvisor)["HostConfig"]
     assert {*(f"/proc/{name}" for name in by_itself), "/sys/firmware"} <= set(host["MaskedPaths"])
     closed = {*host["ReadonlyPaths"], *host["MaskedPaths"]}
     assert {f"/proc/{name}" for name in ("bus", "fs", "irq", "sys", "sysrq-trigger")} <= closed
@@ -85,18 +86,20 @@ def test_what_the_daemon_would_hide_by_itself_is_hidden_too(*, gvisor: bool) -> 
 
 
 def test_memory_has_no_swap_on_top_and_processors_are_counted() -> None:
-    host = recipe(SETTINGS, IMAGE, None, gvisor=False)["HostConfig"]
+    host = recipe(SETTINGS, IMAGE, None, UID, gvisor=False)["HostConfig"]
     assert host["Memory"] == host["MemorySwap"] == 300 << 20
     assert host["NanoCpus"] == 1_000_000_000
     assert host["Runtime"] == "other"
 
 
 def test_every_writable_place_is_bounded_in_bytes_and_files_and_runs_nothing() -> None:
-    tmpfs = recipe(SETTINGS, IMAGE, None, gvisor=False)["HostConfig"]["Tmpfs"]
+    tmpfs = recipe(SETTINGS, IMAGE, None, UID, gvisor=False)["HostConfig"]["Tmpfs"]
     sizes = {"/workspace": "size=9m", "/tmp": "size=9m", "/dev/shm": "size=1m"}
     assert tmpfs.keys() == sizes.keys()
     for place, words in tmpfs.items():
         assert set(words.split(",")) >= {"noexec", "nosuid", "nodev", "nr_inodes=16384", sizes[place]}
+        owner = 0 if place == "/dev/shm" else UID + 1
+        assert {f"uid={owner}", f"gid={owner}"} <= set(words.split(","))
 
 
 def test_the_kernel_counts_the_processes_of_a_runc_container() -> None:

@@ -16,7 +16,7 @@ from providers.docker.process import Process
 from providers.docker.sight import Limits, Sight, Unseen
 from tests.unit.providers.docker.walls import CONTAINER, ID, MEMORY, MOUNTINFO
 
-LIMITS = Limits(MEMORY, 128, 1.0)
+LIMITS = Limits(MEMORY, 128, 1.0, 0x7000_0000)
 FIRST = "\n".join(
     f"{number}:{name}:/docker/{ID}" for number, name in enumerate(("pids", "memory", "cpu,cpuacct"), 2)
 )
@@ -170,6 +170,13 @@ class TestMounts:
         said = mounts.facts(MOUNTINFO)
         assert said == {name: value for name, value in CONTAINER.items() if name.startswith("mounts.")}
         assert all(mounts.is_promised(said[f"mounts.{place}"]) for place in mounts.PROMISED)
+
+    def test_terminals_that_lie_open_above_their_cover_are_seen(self) -> None:
+        cover = "60 77 0:52 / /dev/pts ro,relatime - tmpfs tmpfs ro\n"
+        again = "61 77 0:53 / /dev/pts rw,nosuid,noexec - devpts devpts rw,ptmxmode=666\n"
+        assert mounts.facts(MOUNTINFO + again, ["/dev/pts"])["mounts.hidden"] != "all"
+        assert mounts.facts(MOUNTINFO + again)["mounts.unexpected"] != "0"
+        assert mounts.facts(MOUNTINFO.replace(cover, again))["mounts.unexpected"] != "0"
 
     def test_what_is_to_be_hidden_and_is_not_is_said(self) -> None:
         held = ["/proc/keys", "/sys/firmware", "/proc/acpi"]

@@ -46,7 +46,8 @@ CALLS = (
 )
 SAID: dict[str, Any] = {
     "kernel": "6.1.0-18-amd64",
-    "ids": [10001],
+    "ids": [0x7000_0003],
+    "user": "guest",
     "rights": {
         **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapAmb"), "0" * 16),
         "NoNewPrivs": "1",
@@ -71,7 +72,7 @@ SAID: dict[str, Any] = {
     "settings": dict.fromkeys(
         ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger"), "EROFS"
     ),
-    "owners": [10000, 10001],
+    "owners": [0x7000_0002, 0x7000_0003],
 }
 GVISOR = {
     **SAID,
@@ -176,8 +177,8 @@ class TestInside:
     def test_one_more_variable_place_owner_or_right_is_wrong(self) -> None:
         assert not inside({**SAID, "environment": {**ENVIRONMENT, "TOKEN": "x"}})
         assert not inside({**SAID, "writable": [*SAID["writable"], "/usr"]})
-        assert not inside({**SAID, "owners": [0, 10000, 10001]})
-        assert not inside({**SAID, "ids": [0, 10001]})
+        assert not inside({**SAID, "owners": [0, 0x7000_0002, 0x7000_0003]})
+        assert not inside({**SAID, "ids": [0, 0x7000_0003]})
         assert not inside({**SAID, "interfaces": ["eth0", "lo"]})
         for name, value in (
             ("CapEff", "20"),

@@ -86,8 +86,8 @@ CONTAINER = {
     "cgroup.socket_memory": "counted",
     "sandbox.executable": "image",
     "sandbox.release": "",
-    "sandbox.uids": "10000 10000 10000 10000",
-    "sandbox.gids": "10000 10000 10000 10000",
+    "sandbox.uids": "agent agent agent agent",
+    "sandbox.gids": "agent agent agent agent",
     "sandbox.cap_eff": "e0",
     "sandbox.cap_prm": "e0",
     "sandbox.cap_inh": "0",
@@ -163,6 +163,7 @@ MOUNTINFO = r"""75 51 0:39 / / ro,relatime master:2 - overlay overlay rw,lowerdi
 56 76 0:50 / /proc/acpi ro,relatime - tmpfs tmpfs ro
 57 76 0:43 /null /proc/keys rw,nosuid - tmpfs tmpfs rw,size=65536k,mode=755
 59 79 0:51 / /sys/firmware ro,relatime - tmpfs tmpfs ro
+60 77 0:52 / /dev/pts ro,relatime - tmpfs tmpfs ro
 """
 
 
