@@ -160,7 +160,7 @@ class Container:
     def _see(self, pid: object) -> None:
         try:
             self.sight = Sight.open(
-                self.id, pid if isinstance(pid, int) else 0, self.limits, self._settings.runsc_sha256
+                self.id, pid if type(pid) is int else 0, self.limits, self._settings.runsc_sha256
             )
         except Unseen as unseen:
             if unseen.code == "process_gone":

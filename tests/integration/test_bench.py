@@ -15,7 +15,7 @@ from tests.bench.__main__ import INTERRUPTED
 from tests.bench.processes import descendants
 from tests.support.service import ROOT
 
-pytestmark = pytest.mark.component("wasm")
+pytestmark = [pytest.mark.component("wasm"), pytest.mark.timeout(600)]
 _PATIENCE_S = 120.0
 # Ends at once and leaves behind what has a session of its own.
 _LEAVES = "setsid sleep 1000 & echo $! > left; exit 3"

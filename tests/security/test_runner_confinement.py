@@ -73,8 +73,10 @@ def status(pid: int) -> dict[str, str]:
 
 async def test_a_runner_has_open_only_what_it_needs(supervisor: ProviderSupervisor) -> None:
     for pid in runners(supervisor):
-        links = sorted(descriptors(pid).values())
-        assert len(links) == len(DESCRIPTORS.split())
+        while len(links := sorted(descriptors(pid).values())) > len(DESCRIPTORS.split()):
+            await asyncio.sleep(
+                0.01
+            )  # one that was just forked has not closed the rest yet, nor has it any code
         assert links[:3] == [os.devnull] * 3
         assert links[3].startswith("/memfd:wasm-memory-image")
         assert links[4].startswith("socket:")

@@ -4,6 +4,7 @@ They are made to stand still, so that none ends by itself when its daemon goes: 
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import tempfile
@@ -61,7 +62,14 @@ def settings(found: Daemon, image: str, place: Path) -> dict[str, Any]:
 
 def sentries(ids: frozenset[str]) -> list[int]:
     found = [pid for pids in remains.find(ids).values() for pid in pids]
-    return [pid for pid in found if Process(pid).arguments().startswith(b"runsc-sandbox\0")]
+    return [pid for pid in found if _is_sentry(pid)]
+
+
+def _is_sentry(pid: int) -> bool:
+    try:
+        return Process(pid).arguments().startswith(b"runsc-sandbox\0")
+    except OSError:  # it has ended meanwhile
+        return False
 
 
 def freeze(ids: frozenset[str]) -> int:
@@ -69,7 +77,8 @@ def freeze(ids: frozenset[str]) -> int:
     FROZEN.update(ids)
     found = sentries(ids)
     for pid in found:
-        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     return len(found)
 
 

@@ -407,7 +407,7 @@ def test_a_slow_reader_that_goes_on_reading_is_served(service: Service) -> None:
 
 
 def test_a_stop_ends_idle_connections_and_finishes_requests() -> None:
-    with running(replace(SHORT, head_s=30, keep_alive_s=30)) as service:
+    with running(replace(SHORT, head_s=30, keep_alive_s=30, body_s=30, body_grace_s=30)) as service:
         idle = service.connect()
         assert idle.send(head("GET", "/healthz")).answer().status == 200
         half = service.connect().send(b"GET /hea")
