@@ -127,7 +127,9 @@ mkdir -p "$root/build/images"
 say "Building $tag on $chosen"
 context | docker build ${refresh:+--no-cache} --network "$network" --build-arg "BASE=$chosen" -f deploy/images/sandbox/Dockerfile -t "$tag" - >&2
 image=$(docker image inspect -f '{{.Id}}' "$tag")
-manifest "$chosen" >"$root/build/images/$tag.json.part"
-mv "$root/build/images/$tag.json.part" "$root/build/images/$tag.json"
+part=$(mktemp "$root/build/images/.$tag.XXXXXX") # of its own: two builds may end at the same time
+manifest "$chosen" >"$part"
+chmod 0644 "$part"
+mv "$part" "$root/build/images/$tag.json"
 say "Its packages are in build/images/$tag.json"
 printf '%s\n' "$image"
