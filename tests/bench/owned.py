@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from tests.bench.processes import children, descendants
 
@@ -53,10 +53,20 @@ def run(
     the next interrupt, is killed. After `adopt`, so is what it left behind.
     """
     others = set(children(os.getpid()))
-    process = subprocess.Popen(
-        command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    # An interrupt while it is started would leave it to nobody: it is put off until there is an owner.
+    came: list[int] = []
+    handlers = {each: signal.signal(each, lambda number, _: came.append(number)) for each in _INTERRUPTS}
     try:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    except BaseException:
+        _handle(handlers)
+        raise
+    try:
+        _handle(handlers)
+        if came:
+            raise KeyboardInterrupt  # as the handler would have
         while process.poll() is None:
             _reap(others | {process.pid})
             time.sleep(_LOOK_S)
@@ -66,6 +76,11 @@ def run(
             _interrupted(process, others, time.monotonic() + end_s)
         finally:
             _kill(process, others)
+
+
+def _handle(handlers: Mapping[signal.Signals, Any]) -> None:
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
 
 
 def _interrupted(process: "subprocess.Popen[bytes]", others: set[int], until: float) -> None:
