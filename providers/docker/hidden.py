@@ -4,7 +4,8 @@ The runtime puts an empty file or an empty read-only folder over each that is th
 nothing of the host, and ignores the list.
 
 What Node and Python read stays: `/proc/cpuinfo`, `meminfo`, `stat`, `uptime`, `sys/vm`, `sys/kernel`, `/sys/fs/cgroup`. So does
-what belongs to the container's own namespaces (`/proc/net`, `/proc/sysvipc`).
+what belongs to the container's own namespaces (`/proc/sysvipc`, and `/proc/net`, which is each process's own and cannot be
+covered, although `softnet_stat`, `sockstat` and `protocols` in it count for the machine).
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ _HIDDEN: Final[Mapping[str, str]] = {
     "what else runs on it, and how much": """
         /proc/cgroups /proc/latency_stats /proc/loadavg /proc/locks /proc/pressure /proc/sched_debug /proc/schedstat
         /proc/timer_list /proc/timer_stats /proc/sys/fs/aio-nr /proc/sys/fs/dentry-state /proc/sys/fs/file-nr
-        /proc/sys/fs/inode-nr /proc/sys/fs/inode-state
+        /proc/sys/fs/inode-nr /proc/sys/fs/inode-state /proc/sys/fs/quota /proc/sys/kernel/pty
     """,
     "its memory": """
         /proc/buddyinfo /proc/iomem /proc/kcore /proc/kpagecgroup /proc/kpagecount /proc/kpageflags /proc/pagetypeinfo
