@@ -32,6 +32,8 @@ from providers.docker.settings import DockerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FRAME = 1 << 20
+MANIFEST = ROOT / "build" / "images" / "plimsoll-sandbox.json"
+"""Where a build says what is in the image; a copy is in the data of every daemon that has the image."""
 API = "/v1.41"
 
 Answer = tuple[bool, str]
@@ -237,6 +239,7 @@ def prepare(place: Path) -> str:
                 making = cache / "making"
                 subprocess.run(["cp", "-a", Path(first) / "data", making], check=True, timeout=300)
                 (making / "plimsoll-image").write_text(image)
+                shutil.copy(MANIFEST, making)
                 making.rename(kept)
         subprocess.run(["cp", "-a", kept, place / "data"], check=True, timeout=300)
     return (place / "data" / "plimsoll-image").read_text()

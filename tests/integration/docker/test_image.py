@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.docker.conftest import Start
-from tests.support.docker import ROOT, Daemon
+from tests.support.docker import MANIFEST, ROOT, Daemon
 
 AGENT = ROOT / "providers" / "docker" / "agent"
 
@@ -71,7 +71,7 @@ def test_a_guest_could_write_only_where_sized_places_are_mounted(docker: Daemon,
 
 @pytest.mark.component("docker")
 def test_its_manifest_names_every_package_with_its_version(docker: Daemon, image: str) -> None:
-    manifest = json.loads((ROOT / "build" / "images" / "plimsoll-sandbox.json").read_text())
+    manifest = json.loads((docker.place / "data" / MANIFEST.name).read_text())
     assert manifest["image"] == image
     assert manifest["base_id"] == docker.call("GET", f"/images/{manifest['base']}/json")["Id"]
     listed = _inside(docker, image, "dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n")

@@ -116,13 +116,15 @@ def test_a_cancel_of_what_never_started_says_that_nothing_ran(house: House) -> N
 
 
 def test_a_cancel_of_what_broke_says_that_it_may_have_run(house: House) -> None:
-    run_id = begun(house, "deaf:300 effect break")
+    run_id = begun(house, "effect:breaking deaf:300 break")
+    house.stand.await_label("breaking", 30)
     answer = house.served.cancel(run_id, token=house.alice)
     assert answer.json() == {"id": run_id, "state": "may_have_run", "outcome": "may_have_run"}
 
 
 def test_a_cancel_that_is_not_carried_out_yet_is_only_requested(house: House) -> None:
-    run_id = begun(house, "begin deaf:6000 out:stubborn")
+    run_id = begun(house, "effect:stubborn begin deaf:6000 out:stubborn")
+    house.stand.await_label("stubborn", 30)
     answer = house.served.cancel(run_id, token=house.alice)
     assert answer.json() == {"id": run_id, "state": "starting", "outcome": "requested"}
     row = ended(house, run_id)

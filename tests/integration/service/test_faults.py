@@ -30,7 +30,7 @@ LOOP = "for (;;) {}"
 ENVIRONMENT = {"reason": "environment"}
 
 
-def until(look: Callable[[], Json], wanted: Callable[[Json], bool], seconds: float = 15) -> Json:
+def until(look: Callable[[], Json], wanted: Callable[[Json], bool], seconds: float = 60) -> Json:
     end = time.monotonic() + seconds
     while not wanted(row := look()):
         assert time.monotonic() < end, row

@@ -116,7 +116,7 @@ def priority() -> object:
 
 
 def become_it() -> object:
-    agent = Path("/proc/1").stat().st_uid
+    agent = os.getuid() - 1  # the owner of /proc/1 is another while the agent makes files of the guest's
     os.setresuid(agent, agent, agent)
     return os.getresuid()
 
