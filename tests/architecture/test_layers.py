@@ -34,6 +34,13 @@ def test_what_runs_alone_is_there(entry: str) -> None:
     assert not name or f"def {name.rpartition('::')[2]}(" in (ROOT / file).read_text()
 
 
+@pytest.mark.parametrize("name", sorted(layers.IN_ORDER))
+def test_tests_that_build_on_each_other_stay_together(name: str) -> None:
+    ids = [f"{name}::{test}[{case}]" for case in ("runc", "runc-x") for test in ("test_one", "test_two")]
+    assert (ROOT / name).is_file()
+    assert len({layers.piece(each) for each in ids}) == 1
+
+
 def test_every_component_is_asked_for_in_some_layer() -> None:
     assert frozenset().union(*layers.COMPONENTS.values()) == COMPONENTS.keys()
 
