@@ -135,8 +135,8 @@ def file_of(nodeid: str) -> str:
 def piece(nodeid: str) -> str:
     """The part of a layer that one worker takes as a whole.
 
-    A file; of a long one what one wall or database is tried with; of a very long one each test of that, unless they build on each
-    other. A fixture that is made once for many tests of a file is made for each of its pieces.
+    A file; of a long one what one wall or database is tried with; of a very long one each test of that, unless they build on
+    each other. A fixture that is made once for many tests of a file is made for each of its pieces.
     """
     name, _, rest = nodeid.partition("::")
     if seconds(name) <= _LONG_S:
