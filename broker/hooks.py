@@ -117,6 +117,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    # Its end is told when its pipes have ended too, and one that is full is not read on, nor does it end while others hold it.
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
     await process.wait()
 
 

@@ -1,5 +1,6 @@
 """Minters of the operator's own, as real programs and a real service."""
 
+import asyncio
 import base64
 import json
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker import hooks
 from broker.addresses import AddressFault, Rules
 from broker.credential import Credential, CredentialFault, Place
 from broker.hooks import OUTPUT_BYTES, ExecHook, ExecMinter, HttpHook, HttpMinter
@@ -178,3 +180,20 @@ async def test_a_service_that_is_not_there_or_not_listed_is_a_fault() -> None:
         is MintFault.HOOK_UNAVAILABLE
     )
     assert api.connections == 0
+
+
+async def test_a_program_whose_full_output_nobody_reads_on_is_ended() -> None:
+    """Python tells of a process's end when its pipes have ended, and nothing is read from one that is full."""
+    process = await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        "head -c 400000 /dev/zero; sleep 1000",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    await asyncio.sleep(0.5)  # until it is full
+    assert await hooks._talk(process, b"order\n") is MintFault.HOOK_OUTPUT
+    async with asyncio.timeout(30):
+        await hooks._end(process)
+    assert process.returncode == -signal.SIGKILL
