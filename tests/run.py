@@ -9,16 +9,19 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.support.docker import available, prepare  # noqa: E402 - as below
 from tests.support.layers import COMPONENTS, DURATIONS, layer_of  # noqa: E402 - found by the line above
 
 COMMANDS: Final = {
@@ -44,8 +47,18 @@ def required() -> set[str]:
     return {name.strip() for name in os.environ.get("PLIMSOLL_REQUIRE", "").split(",") if name.strip()}
 
 
-def workers() -> str:
-    return os.environ.get("TEST_WORKERS", str(2 * (os.cpu_count() or 1)))
+def workers(layer: str) -> str:
+    """As many as there are processors; twice as many where tests mostly wait."""
+    there = os.cpu_count() or 1
+    return os.environ.get("TEST_WORKERS", str(2 * there if layer == "fast" else there))
+
+
+def make_image() -> None:
+    """The sandbox image, before any test's time runs: on a new machine its base takes minutes. Without it, tests say so."""
+    if not available()[0]:
+        return
+    with tempfile.TemporaryDirectory(prefix="pd-") as place, suppress(subprocess.SubprocessError):
+        prepare(Path(place))
 
 
 def run_layer(layer: str, flags: Sequence[str]) -> list[str]:
@@ -54,8 +67,10 @@ def run_layer(layer: str, flags: Sequence[str]) -> list[str]:
     asked = RESULTS / f"{layer}.asked"
     asked.unlink(missing_ok=True)
     environ = {**os.environ, "PLIMSOLL_TEST_LAYER": layer, "PLIMSOLL_ASKED": str(asked)}
+    if layer == "walls":
+        make_image()
     parts = {
-        "beside": ["-n", workers(), "--dist", "loadscope", "--no-loadscope-reorder", "-m", "not alone"],
+        "beside": ["-n", workers(layer), "--dist", "loadscope", "--no-loadscope-reorder", "-m", "not alone"],
         "alone": ["-m", "alone"],
     }
     wrong = []
@@ -138,7 +153,7 @@ def main(words: Sequence[str]) -> int:
     for layer in layers:
         began = time.monotonic()
         wrong += run_layer(layer, flags)
-        sys.stdout.write(f"{layer}: {time.monotonic() - began:.0f} s with {workers()} workers\n")
+        sys.stdout.write(f"{layer}: {time.monotonic() - began:.0f} s with {workers(layer)} workers\n")
     for each in wrong:
         sys.stdout.write(f"FAILED {each}\n")
     for layer in COMMANDS.keys() - set(layers):
