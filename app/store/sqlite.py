@@ -77,6 +77,8 @@ class SqliteDatabase:
         `here` belongs to the event loop's thread, and never waits.
         """
         self._writer, self._quick, self._pages, self._here = writer, quick, pages, here
+        self._shrunk = False
+        """Whether pages went since the last checkpoint for them."""
 
     def unused_bytes(self) -> int:
         """Room in the file's own free pages; 0 where that cannot be read at once."""
@@ -90,8 +92,11 @@ class SqliteDatabase:
     async def shrink(self, pages: int) -> int:
         """Give at most so many free pages back to the file system; how many went. Raises StoreUnavailable."""
         went = await self.write(lambda connection: _shrink(connection, pages))
-        if not went:
+        if went:
+            self._shrunk = True
+        elif self._shrunk:
             # Only a checkpoint cuts the file. This one waits for nobody, and leaves the log its room.
+            self._shrunk = False
             with suppress(sqlite3.Error, ValueError):
                 await self._pages.execute_fetchall("PRAGMA wal_checkpoint(PASSIVE)")
         return went

@@ -60,6 +60,9 @@ PLACES: Final[dict[str, str]] = {
 
 ALONE: Final = (
     "tests/integration/broker/test_upstream.py::test_an_answer_of_many_chunks_does_not_keep_other_calls_waiting",
+    "tests/integration/docker/test_flat.py",
+    "tests/integration/grants/test_walls.py::test_a_call_ends_with_its_run",
+    "tests/integration/service/test_faults.py",
     "tests/integration/http/test_answers.py::test_an_answer_waits_for_no_acknowledgement",
     "tests/integration/http/test_listener.py::test_strangers_wait_for_their_turn_and_a_caller_from_there_does_not",
     "tests/integration/providers/test_streaming.py::TestPrograms::test_the_first_chunk_arrives_before_the_second_print",
@@ -73,7 +76,7 @@ ALONE: Final = (
     "tests/unit/broker/test_message.py::test_what_no_call_can_have_costs_little_more_than_to_look_at_it",
     "tests/unit/http/test_middleware.py::test_the_stack_costs_less_than_150_us_a_request",
 )
-"""What measures time, a file or a test: it runs after the others, by itself."""
+"""What measures time, or counts all that a machine holds, a file or a test: it runs after the others, by itself."""
 
 COMPONENTS: Final[dict[str, frozenset[str]]] = {
     "fast": frozenset({"wasm", "seccomp", "openapi-client"}),

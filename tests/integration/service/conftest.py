@@ -61,7 +61,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder, url = tmp_path_factory.mktemp(f"house-{request.param}"), ""
     if request.param == "postgres":
         socket: Path = request.getfixturevalue("postgres_socket")
-        servers.execute(socket, "CREATE DATABASE house")
+        servers.execute(socket, "DROP DATABASE IF EXISTS house WITH (FORCE)", "CREATE DATABASE house")
         url = servers.url(socket).replace("/postgres?", "/house?")
     stand = Stand(folder, url, {"SANDBOX_PER_CALLER_CONCURRENT": "64"})
     with stand.service(more={"TEST_SLOTS": "64"}) as served:
