@@ -41,6 +41,14 @@ class Running:
         with self.client(token) as client:
             return client.post("/v1/runs", json=body)
 
+    def until_begun(self, number: int, token: str | None = None, seconds: float = 30) -> None:
+        """Until that many runs are written down, which is right before they are given away."""
+        end = time.monotonic() + seconds
+        with self.client(token) as client:
+            while len(client.get("/v1/runs", params={"limit": 100}).json()["runs"]) < number:
+                assert time.monotonic() < end, f"{number} runs did not begin"
+                time.sleep(0.05)
+
     def lines(self) -> list[dict[str, Any]]:
         """What it has logged so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]

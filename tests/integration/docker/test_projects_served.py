@@ -85,10 +85,16 @@ def test_ends_that_the_host_decides_are_results_of_their_steps(served: Running) 
         flood = client.run_project({}, ["echo a", "yes"], timeout=60)
         assert (flood.outcome, flood.exit_code) == (Outcome.RUNNER_FAILED, 153)
         assert (flood.steps[0].stdout, flood.steps[1].stdout_truncated) == (b"a\n", True)
-        handle = client.start_project({}, ["echo a", "sleep 60"])
-        assert handle.cancel() in {"cancelled", "requested"}
-        ended = handle.wait(60)
+        # Cancelled while its second step runs: a run whose container is not there yet would not have been dispatched.
+        with client.stream_project({}, ["echo a", "echo b; sleep 60"]) as stream:
+            for event in stream:
+                if isinstance(event, plimsoll.Accepted):
+                    run_id = event.id
+                if isinstance(event, plimsoll.Output) and event.step == 1:
+                    assert client.cancel(run_id) in {"cancelled", "requested"}
+        ended = stream.result
         assert (ended.cancelled, ended.ok) == (True, False)
+        assert [step.stdout for step in ended.steps] == [b"a\n", b"b\n"]
 
 
 def test_the_published_client_judges_it(served: Running) -> None:

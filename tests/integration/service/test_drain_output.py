@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import time
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,7 +51,7 @@ def stdout_of(told: Json) -> bytes:
 @pytest.mark.component("wasm")
 @pytest.mark.component("seccomp")
 def test_runs_that_a_drain_cancels_are_told_with_all_they_printed(tmp_path: Path) -> None:
-    settings = {"PLIMSOLL_INSECURE": "1", "SANDBOX_PROVIDER": "wasm", "PLIMSOLL_DRAIN_GRACE_S": "1"}
+    settings = {"PLIMSOLL_INSECURE": "1", "SANDBOX_PROVIDER": "wasm", "PLIMSOLL_DRAIN_GRACE_S": "3"}
     wide = {"SANDBOX_RATE_PER_MIN": "0", "SANDBOX_PER_CALLER_CONCURRENT": "32"}
     with (
         started(environment(tmp_path / "data", **settings, **wide), tmp_path / "log", *PATIENT) as running,
@@ -63,7 +62,7 @@ def test_runs_that_a_drain_cancels_are_told_with_all_they_printed(tmp_path: Path
             for code, expected in PROGRAMS.items()
             for stream in (False, True)
         ]
-        time.sleep(1)
+        running.until_begun(len(asked))
         running.process.send_signal(signal.SIGTERM)
         for answer, (stdout, cut) in asked:
             told = answer.result(20)

@@ -12,7 +12,7 @@ import httpx2
 from app.dispatch.killpoints import KillPoint
 from tests.integration.service.stand import ASYNC, Json, Served, Stand, keyed
 
-LEASE_MS, FINAL_MS = 1000, 1500
+LEASE_MS, FINAL_MS = 2000, 2500
 LONG = 600_000
 
 
@@ -27,7 +27,7 @@ def two(stand: Stand, final_ms: int = FINAL_MS) -> Iterator[tuple[Served, Served
         yield one, other
 
 
-def until(look: Callable[[], Json], wanted: Callable[[Json], bool], seconds: float = 12) -> Json:
+def until(look: Callable[[], Json], wanted: Callable[[Json], bool], seconds: float = 40) -> Json:
     end = time.monotonic() + seconds
     while not wanted(row := look()):
         assert time.monotonic() < end, row

@@ -266,7 +266,7 @@ def test_a_private_service_with_faulty_settings_says_so_through_the_socket(tmp_p
 def test_sigterm_takes_no_new_run_lets_running_ones_finish_and_tells_the_rest(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-    settings = {"PLIMSOLL_INSECURE": "1", "SANDBOX_PROVIDER": "wasm", "PLIMSOLL_DRAIN_GRACE_S": "2"}
+    settings = {"PLIMSOLL_INSECURE": "1", "SANDBOX_PROVIDER": "wasm", "PLIMSOLL_DRAIN_GRACE_S": "4"}
     with (
         started(environment(tmp_path / "data", **settings), tmp_path / "log") as running,
         ThreadPoolExecutor(4) as pool,
@@ -274,10 +274,10 @@ def test_sigterm_takes_no_new_run_lets_running_ones_finish_and_tells_the_rest(tm
         short = "const until = Date.now() + 1000; while (Date.now() < until); console.log('whole')"
         finishing = pool.submit(running.run, short)
         endless = pool.submit(running.run, LOOP, timeout_ms=60_000)
-        time.sleep(0.5)
+        running.until_begun(2)
         running.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-        refused = running.run("1")
+        while (refused := running.run("1")).is_success:
+            pass  # the signal has not come yet
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
         assert refused.json()["not_dispatched"] == {"reason": "environment"}
         assert finishing.result(20).json()["result"]["stdout"] == "whole\n"
