@@ -87,6 +87,7 @@ def test_ends_that_the_host_decides_are_results_of_their_steps(served: Running) 
         assert (flood.steps[0].stdout, flood.steps[1].stdout_truncated) == (b"a\n", True)
         # Cancelled while its second step runs: a run whose container is not there yet would not have been dispatched.
         with client.stream_project({}, ["echo a", "echo b; sleep 60"]) as stream:
+            run_id = ""
             for event in stream:
                 if isinstance(event, plimsoll.Accepted):
                     run_id = event.id
