@@ -183,6 +183,7 @@ class Attempt:
             raise Refused(STORED_ENOUGH) from error
         except StoreError as error:
             await self._void()
+            event(logger, "run.not_begun", level=logging.ERROR, run_id=self.row.id, cause=str(error))
             if isinstance(error, StoreUnavailable) and error.outcome == "unknown":
                 self._fence_later(Reason.ENVIRONMENT)
             raise Refused(DATABASE_DOWN) from error

@@ -57,6 +57,8 @@ def failure(error: Exception) -> StoreError:
 
 
 def cause(error: BaseException) -> str:
-    """The name of the driver's exception inside a Core one, or of the error itself."""
+    """The name of the driver's exception inside a Core one, or of the error itself, and SQLite's name of what went wrong."""
     original = getattr(error, "orig", None)
-    return type(original if original is not None else error).__name__
+    failed = error if original is None else original
+    code: str = getattr(failed, "sqlite_errorname", "")
+    return f"{type(failed).__name__} {code}".rstrip()

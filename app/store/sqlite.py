@@ -30,6 +30,8 @@ T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5_000
 """How long to wait for another process's short transaction (the admin command's)."""
 _INCREMENTAL: Final = 2
+_SHRINKABLE: Final = "PRAGMA auto_vacuum = INCREMENTAL"
+"""Heeded in a file that has no page yet, and by the next VACUUM of this connection."""
 
 
 def path_of(url: sa.URL) -> Path:
@@ -53,8 +55,10 @@ def engine_for(path: Path) -> sa.Engine:
 
 def _configure(driver: sqlite3.Connection, _record: object) -> None:
     driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    # Of a new file, before anything is written: from then on only VACUUM changes it.
-    driver.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    # Of a new file only, before anything is written: later it would change nothing and yet be a commit for each connection,
+    # which a full disk refuses, so that the writer could not be back before there is room.
+    if driver.execute("PRAGMA page_count").fetchone() == (0,):
+        driver.execute(_SHRINKABLE)
     (mode,) = driver.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreUnusable("the database's file system does not support SQLite's write-ahead log")
@@ -170,6 +174,7 @@ def _make_shrinkable(connection: sa.Connection, path: Path) -> None:
     if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar_one() == _INCREMENTAL:
         return
     try:
+        connection.exec_driver_sql(_SHRINKABLE)
         connection.exec_driver_sql("VACUUM")
     except FAILURES as error:
         event(logger, "database.not_shrinkable", level=logging.WARNING, cause=cause(error))
