@@ -47,8 +47,10 @@ from plimsoll.contract.worker import (
     WorkerLost,
 )
 
-GRACE_S = 5.0
-"""How long after a run's own deadline its end may take to arrive."""
+BEGIN_S = 20.0
+"""How long a worker may take to accept a run: more than a provider has to begin it, so that its word is heard."""
+GRACE_S = 8.0
+"""How long after a run's own deadline its end may take to arrive: more than a provider has to end it, for the same reason."""
 _QUERY_S = 2.0
 NO_ROOM_RETRY_S = 60
 STORED_RETRY_S = 3_600
@@ -202,8 +204,8 @@ class Attempt:
     async def _follow(self) -> Heard:
         heard = self.heard
         try:
-            async with asyncio.timeout(self.job.timeout_ms / 1000 + GRACE_S):
-                await self._listen(heard)
+            async with asyncio.timeout(BEGIN_S) as deadline:
+                await self._listen(heard, deadline)
         except (NotSent, TicketRefused) as proof:
             raise await self._not_dispatched(self._unstarted) from proof
         except Misfit as misfit:
@@ -217,7 +219,8 @@ class Attempt:
             return await self._after_silence("no_end")
         return heard
 
-    async def _listen(self, heard: Heard) -> None:
+    async def _listen(self, heard: Heard, deadline: asyncio.Timeout) -> None:
+        """The run's own time begins when it is accepted; until then it may wait for its sandbox."""
         events = self.worker.start(self.ticket, self.job)
         self.cancel.stop = lambda: self.settler.watch(self._cancel_quietly())
         if self.cancel.requested:
@@ -228,6 +231,7 @@ class Attempt:
                 raise await self._may_have_run(each.cause)
             heard.note(each)
             if isinstance(each, Accepted):
+                deadline.reschedule(asyncio.get_running_loop().time() + self.job.timeout_ms / 1000 + GRACE_S)
                 self.reached(KillPoint.AFTER_ACCEPTED)
 
     @property

@@ -326,14 +326,21 @@ class Pool:
         return True
 
     def _offer(self, container: Container) -> None:
-        """To the run that waits longest and can use it, or to whoever comes."""
+        """To the run that waits longest and can use it, or to whoever comes, unless enough are ready for those.
+
+        One that was made for a run which another one served, or which gave up, would else wait beside the pool for good.
+        """
         for claim in self._claims:
             if claim.fits(container.language) and not claim.future.done():
                 self._claims.remove(claim)
                 self._running.add(container)
                 claim.future.set_result(container)
                 return
-        self._waiting.append(container)
+        ready = sum(each.language == container.language for each in self._waiting)
+        if container.language is None or ready >= self._settings.pool:
+            self._bury(container)
+        else:
+            self._waiting.append(container)
 
     def _failed(self, fault: str) -> None:
         """Slow down; whoever waits is told when it has waited for nothing often enough, or when the wall is not proven."""

@@ -1,5 +1,6 @@
 """Fakes of the dispatcher's seams, short enough to read: a scripted worker, a store in memory, a clock that is told."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,7 +90,8 @@ def script_of(run: Finished) -> ScriptResult:
     return run.result
 
 
-Script = Sequence[Event | Exception]
+Script = Sequence[Event | Exception | float]
+"""What a worker says of a run; a number is a pause, in seconds."""
 HELLO: Script = (accepted(), Out("stdout", b"hello\n"), ended())
 
 
@@ -128,7 +130,10 @@ class FakeWorker:
         for each in self.script:
             if isinstance(each, Exception):
                 raise each
-            yield each
+            if isinstance(each, float):
+                await asyncio.sleep(each)
+            else:
+                yield each
 
     async def query(self, run_id: str, *, void: bool) -> RunState:
         self.calls.append("void" if void else "query")

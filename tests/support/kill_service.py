@@ -55,7 +55,7 @@ def shorten() -> None:
     from app.store import ballast, sqlite  # noqa: PLC0415
 
     if "TEST_PATIENCE" in os.environ:
-        supervisor._MISSES, attempt.GRACE_S = 1_000, 1.0
+        supervisor._MISSES, attempt.BEGIN_S, attempt.GRACE_S = 1_000, 1.0, 1.0
     ballast.MOST_BYTES = 1 << 16  # what is killed leaves it behind
     replica.LEASE_MS = int(os.environ.get("TEST_LEASE_MS", replica.LEASE_MS))
     replica.BEAT_S = replica.LEASE_MS / 5_000

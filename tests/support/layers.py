@@ -61,7 +61,6 @@ PLACES: Final[dict[str, str]] = {
 ALONE: Final = (
     "tests/integration/broker/test_upstream.py::test_an_answer_of_many_chunks_does_not_keep_other_calls_waiting",
     "tests/integration/docker/test_flat.py",
-    "tests/integration/grants/test_walls.py::test_a_call_ends_with_its_run",
     "tests/integration/service/test_faults.py",
     "tests/integration/http/test_answers.py::test_an_answer_waits_for_no_acknowledgement",
     "tests/integration/http/test_listener.py::test_strangers_wait_for_their_turn_and_a_caller_from_there_does_not",

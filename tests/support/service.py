@@ -20,6 +20,9 @@ ADMIN = Path(sys.executable).with_name("plimsoll-admin")
 _START_S = 30.0
 _END_S = 15.0
 
+PATIENT = (sys.executable, "-m", "tests.support.patient_wasm", "serve")
+"""The service over a wasm provider that kills late, so that a busy machine costs no output."""
+
 
 @dataclass(slots=True)
 class Running:

@@ -31,7 +31,7 @@ from tests.support import mix
 from tests.support.docker import Daemon
 from tests.support.openapi_documents import document, parameter
 from tests.support.runs import family, memory_holds
-from tests.support.service import started
+from tests.support.service import PATIENT, started
 from tests.unit.broker.test_policy import (
     HOSTILE_HEADERS,
     HOSTILE_METHODS,
@@ -120,7 +120,8 @@ def walls(
         def started_for(name: str) -> Wall:
             folder: Path = tmp_path_factory.mktemp("wall")
             stand = Stand(folder, "", _settings(name, request))
-            running = stack.enter_context(started(stand.environ(), folder / "log", start_s=START_S))
+            command = PATIENT if name == "wasm" else ()
+            running = stack.enter_context(started(stand.environ(), folder / "log", *command, start_s=START_S))
             client = stack.enter_context(http(running.url, 240))
             docker = None if name == "wasm" else request.getfixturevalue("docker")
             return Wall(name, Granted(stand), Served(running, client), docker)

@@ -1,7 +1,6 @@
 """What a service that is ending still says of the runs it cancels: all they printed, and truly whether it was cut."""
 
 import signal
-import sys
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.service.stand import EVENTS, Json, events_in, http, run_body
-from tests.support.service import environment, started
+from tests.support.service import PATIENT, environment, started
 
 CAP = 65_536
-PATIENT = (sys.executable, "-m", "tests.support.patient_wasm", "serve")
-"""The service over a provider that kills late, so that a busy machine costs no output."""
 PROGRAMS = {
     "console.log(1);for(;;);": (b"1\n", False),
     "console.log('é'.repeat(50)); for(;;);": (("é" * 50 + "\n").encode(), False),

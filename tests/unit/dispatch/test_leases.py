@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from app.dispatch.attempt import Cancel
+from app.dispatch.attempt import GRACE_S, Cancel
 from app.dispatch.brokerlink import ELSEWHERE, BrokerDown, Elsewhere
 from app.dispatch.leases import TRACE_BYTES, Held, KeptCalls, written
 from app.dispatch.outcome import Finished
@@ -73,7 +73,7 @@ async def test_a_lease_is_bound_to_run_caller_and_worker_and_its_trace_kept(benc
     (asked,) = broker.asked
     assert (asked.run_id, asked.caller_id, asked.caller_name) == (run.run_id, CALLER.id, CALLER.name)
     assert asked.worker == f"wasm/{CAN_CALL.boot_id}"
-    assert asked.budget_s == 35
+    assert asked.budget_s == 30 + GRACE_S
     assert broker.log == ["register", "close"]
     assert bench.runs.ends[run.run_id].grant_trace == codec.dumps(KeptCalls(sent=2, delivered=1)).decode()
 

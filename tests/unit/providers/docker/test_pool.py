@@ -445,15 +445,32 @@ async def test_a_run_does_not_wait_for_a_container_for_ever(
 
 
 async def test_a_run_that_gives_up_leaves_its_container_to_others(make: Make) -> None:
+    async with make(pool=1) as (world, pool):
+        world.daemon.may_start.clear()
+        await pool.take("python")
+        gives_up = asyncio.create_task(pool.take("python"))
+        await until(lambda: world.daemon.starting == 1)
+        given_up = world.daemon.created[-1]
+        gives_up.cancel()
+        await asyncio.gather(gives_up, return_exceptions=True)
+        world.daemon.may_start.set()
+        await until(lambda: pool.waiting() == 2)
+        assert (await pool.take("python")).name == given_up
+
+
+@pytest.mark.parametrize("language", ["python", None])
+async def test_what_was_made_for_a_run_that_gave_up_does_not_wait_beside_a_full_pool(
+    make: Make, language: str | None
+) -> None:
     async with make(pool=0) as (world, pool):
         world.daemon.may_start.clear()
-        gives_up = asyncio.create_task(pool.take("python"))
+        gives_up = asyncio.create_task(pool.take(language))
         await until(lambda: world.daemon.starting == 1)
         gives_up.cancel()
         await asyncio.gather(gives_up, return_exceptions=True)
         world.daemon.may_start.set()
-        await until(lambda: pool.waiting() == 1)
-        assert (await pool.take("python")).name == world.daemon.created[0]
+        await until(lambda: pool.alive() == 0)
+        assert (pool.waiting(), world.daemon.boxes) == (0, {})
 
 
 async def test_a_run_that_gives_up_as_its_container_comes_does_not_lose_it(make: Make) -> None:
