@@ -45,6 +45,8 @@ _X86_64: Final = {
         userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect pkey_alloc pkey_free statx
         io_pgetevents rseq
     """,
+}
+_BOTH: Final = {
     424: """
         pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount
         fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr
@@ -54,6 +56,7 @@ _X86_64: Final = {
         removexattrat open_tree_attr file_getattr file_setattr
     """,
 }
+"""New calls have one number on every machine."""
 _AARCH64: Final = {
     0: """
         io_setup io_destroy io_submit io_cancel io_getevents setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr
@@ -85,14 +88,6 @@ _AARCH64: Final = {
         memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect pkey_alloc
         pkey_free statx io_pgetevents rseq kexec_file_load
     """,
-    424: """
-        pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount
-        fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr
-        quotactl_fd landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret process_mrelease
-        futex_waitv set_mempolicy_home_node cachestat fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue
-        statmount listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat
-        removexattrat open_tree_attr file_getattr file_setattr
-    """,
 }
 """Names of consecutive numbers, by the first of them."""
 
@@ -102,8 +97,8 @@ def _numbered(table: Mapping[int, str]) -> dict[str, int]:
 
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
-    "x86_64": _numbered(_X86_64),
-    "aarch64": _numbered(_AARCH64),
+    "x86_64": _numbered(_X86_64 | _BOTH),
+    "aarch64": _numbered(_AARCH64 | _BOTH),
 }
 """By the machine, as `platform.machine` names it, and by the call's name."""
 

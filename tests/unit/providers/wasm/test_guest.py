@@ -6,7 +6,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,23 +14,11 @@ import pytest
 
 from providers.wasm import capi, guest
 from providers.wasm.guest import build, pins
-from providers.wasm.vm import Ending, Engine, EngineConfig, VmResult, compile_module
+from providers.wasm.vm import Ending, Engine, EngineConfig, VmResult
 
 CONFIG = EngineConfig()
 
 Printed: TypeAlias = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def code() -> bytes:
-    return compile_module(guest.load(), CONFIG)
-
-
-@pytest.fixture(scope="module")
-def engine(code: bytes) -> Iterator[Engine]:
-    with Engine.load(code, CONFIG) as made:
-        made.start_ticker()
-        yield made
 
 
 @pytest.fixture(name="printed")

@@ -2,25 +2,16 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
 
-from providers.wasm.guest import load
-from providers.wasm.vm import Ending, Engine, EngineConfig, VmResult, compile_module
+from providers.wasm.vm import Ending, Engine, VmResult
 
 pytestmark = pytest.mark.component("wasm")
 
-CONFIG = EngineConfig()
 Run: TypeAlias = Callable[[str], VmResult]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load(compile_module(load(), CONFIG), CONFIG) as made:
-        made.start_ticker()
-        yield made
 
 
 @pytest.fixture(name="run")

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from providers.wasm import capi
-from providers.wasm.guest import GuestRefused, load
+from providers.wasm.guest import GuestRefused
 from providers.wasm.vm import (
     EXIT_CODES,
     MIB,
@@ -35,18 +35,6 @@ CONFIG = EngineConfig()
 CAP = 64 * 1024
 
 Run: TypeAlias = Callable[..., VmResult]
-
-
-@pytest.fixture(scope="module")
-def code() -> bytes:
-    return compile_module(load(), CONFIG)
-
-
-@pytest.fixture(scope="module")
-def engine(code: bytes) -> Iterator[Engine]:
-    with Engine.load(code, CONFIG) as made:
-        made.start_ticker()
-        yield made
 
 
 @pytest.fixture(name="run")

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
@@ -17,13 +17,6 @@ LESS = VmLimits(memory_bytes=16 * MIB)
 BOMB = "const a = []; for (;;) a.push(new Uint8Array(1e6).fill(1))"
 
 Run: TypeAlias = Callable[..., VmResult]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load(compile_module(load(), CONFIG), CONFIG) as made:
-        made.start_ticker()
-        yield made
 
 
 @pytest.fixture(name="run")

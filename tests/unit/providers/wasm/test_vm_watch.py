@@ -3,29 +3,19 @@
 import ctypes
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from typing_extensions import override
 
 from providers.wasm.capture import LOOK_NS
-from providers.wasm.guest import load
-from providers.wasm.vm import Ending, Engine, EngineConfig, VmLimits, VmResult, compile_module
+from providers.wasm.vm import Ending, Engine, VmLimits, VmResult
 
 pytestmark = pytest.mark.component("wasm")
 
-CONFIG = EngineConfig()
 CAP = 4 * 1024
 BUSY = "const busy = (n = 1e6) => { let x = 0; for (let i = 0; i < n; i++) x += i % 7; return x };"
 """About 50 ms of computing without a host call."""
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load(compile_module(load(), CONFIG), CONFIG) as made:
-        made.start_ticker()
-        yield made
 
 
 @dataclass
