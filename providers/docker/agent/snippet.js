@@ -3,19 +3,21 @@
 // begins, and that it has ended well when nothing more can come from it, so that nobody waits while an engine is taken apart. (An error is printed after the
 // event `exit`, so an end with another code than 0 is seen by the process's own.)
 //
-// A snippet is a script with `require`, as with `node -e`. One that only parses with `await` at its top level, or only as a
-// module, is run as that. A module becomes a file in the workspace first: one from memory would find no package.
+// A snippet is a file, as after `node main.js`, and the main module. One that only parses with `await` at its top level, or only as a
+// module, is run as that, with `require` all the same. It is begun by the engine's own turn, so that no trace names this file.
 const fs = require('fs');
 const vm = require('vm');
 const { Console } = require('console');
-const { createRequire } = require('module');
+const Module = require('module');
 const { Writable } = require('stream');
 const { pathToFileURL } = require('url');
 require('net');
 require('./preload.js');
 
-const NAME = 'main.js';
-const MODULE = '/workspace/main.mjs';
+const FOLDER = '/workspace';
+const SCRIPT = `${FOLDER}/main.js`;
+const MODULE = `${FOLDER}/main.mjs`;
+const WORDS = ['exports', 'require', 'module', '__filename', '__dirname'];
 
 function read() {
   const parts = [];
@@ -31,43 +33,53 @@ function read() {
 for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 const nowhere = new Writable({ write: (_data, _encoding, done) => done() });
 new Console(nowhere).log('%s', 1, { a: [1.5, 'x'] }, new Error('x').stack);
-new vm.Script('0', { filename: NAME }).runInThisContext();
-globalThis.require = createRequire('/workspace/' + NAME);
-globalThis.module = { exports: {} };
-globalThis.exports = globalThis.module.exports;
-process.argv = [process.argv[0], '/workspace/' + NAME];
+vm.compileFunction('0', WORDS, { filename: SCRIPT });
+process.argv = [process.argv[0], SCRIPT];
 
 // Where Node cannot be told to, `./` is made to mean the workspace here, and not the folder of this file.
-const place = pathToFileURL(process.argv[1]);
+const place = pathToFileURL(SCRIPT);
 const options = {
-  filename: NAME,
+  filename: SCRIPT,
   importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER
     ?? ((name) => import(/^\.{0,2}\//.test(name) ? new URL(name, place).href : name)),
 };
 
 function parsed(text, more) {
   try {
-    return new vm.Script(text, { ...options, ...more });
+    return vm.compileFunction(text, WORDS, { ...options, ...more });
   } catch (error) {
     if (error instanceof SyntaxError) return error;
     throw error;
   }
 }
 
+// What a script finds in its scope, for one that Node does not load by itself.
+function scope(file) {
+  const main = new Module(file, null);
+  Object.assign(main, { id: '.', filename: file, paths: Module._nodeModulePaths(FOLDER) });
+  process.mainModule = Module._cache[file] = main;
+  return [main.exports, Module.createRequire(file), main, file, FOLDER];
+}
+
 function run(source) {
   const script = parsed(source);
-  if (script instanceof vm.Script) {
-    script.runInThisContext();
+  if (typeof script === 'function') {
+    fs.writeFileSync(SCRIPT, source);
+    setImmediate(Module._load, SCRIPT, null, true);
     return;
   }
-  const awaiting = parsed(`(async () => {\n${source}\n})()`, { lineOffset: -1 });
-  if (awaiting instanceof vm.Script) {
-    awaiting.runInThisContext();
+  const text = source.replace(/^#!.*/, '');
+  const awaiting = parsed(`return (async () => {\n${text}\n})()`, { lineOffset: -1 });
+  if (typeof awaiting === 'function') {
+    fs.writeFileSync(SCRIPT, source);
+    setImmediate(awaiting.bind({}), ...scope(SCRIPT));
   } else if (/^\s*(?:import|export)\b/m.test(source)) {
     fs.writeFileSync(MODULE, source);
+    scope(MODULE).forEach((value, at) => { globalThis[WORDS[at]] = value; });
     import(MODULE);
   } else {
-    throw script;
+    fs.writeFileSync(SCRIPT, source);
+    setImmediate(Module._load, SCRIPT, null, true); // which says what is wrong with it
   }
 }
 

@@ -1,4 +1,4 @@
-"""Runs one Python snippet as a script would run; started ahead of time.
+"""Runs one Python snippet as the file `main.py` of the workspace would run; started ahead of time.
 
 Its program comes over descriptor 3, once, and there it says that it has it and begins, and its exit code when nothing more can
 come from it, so that nobody waits while an interpreter is taken apart.
@@ -6,14 +6,15 @@ come from it, so that nobody waits while an interpreter is taken apart.
 
 import atexit
 import gc
-import linecache
 import os
 import sys
 import threading
 import types
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 
 _NAME = "main.py"
+_FILE = f"/workspace/{_NAME}"
 _CHANNEL = 3
 _SELF = os.getpid()
 
@@ -30,15 +31,16 @@ def _read() -> bytes:
 
 def _run(program: bytes, module: types.ModuleType) -> int:
     """Its exit code."""
-    module.__dict__["__builtins__"] = __builtins__
+    with suppress(OSError), open(_FILE, "wb") as file:  # noqa: PTH123  # no more imports than needed
+        file.write(program)
+    module.__dict__.update(
+        __builtins__=__builtins__, __file__=_FILE, __loader__=SourceFileLoader("__main__", _FILE)
+    )
     sys.modules["__main__"] = module
     sys.argv[:] = [_NAME]
-    sys.path.insert(0, "")
-    # So that a traceback shows the snippet's lines, which are in no file.
-    source = program.decode(errors="replace")
-    linecache.cache[_NAME] = (len(source), None, source.splitlines(keepends=True), _NAME)
+    sys.path.insert(0, os.path.dirname(_FILE))  # noqa: PTH120  # as above
     try:
-        exec(compile(program, _NAME, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # it is what a snippet is for
+        exec(compile(program, _FILE, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # it is what a snippet is for
     except SystemExit as end:
         return _code(end.code)
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is shown without the frames of this file

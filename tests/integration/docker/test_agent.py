@@ -73,7 +73,7 @@ class TestSnippets:
         heard = python(start, "def f():\n    return 1 / 0\nf()")
         assert heard.exits == [1]
         text = heard.stderr[0].decode()
-        assert 'File "main.py", line 2, in f\n    return 1 / 0' in text
+        assert 'File "/workspace/main.py", line 2, in f\n    return 1 / 0' in text
         assert "snippet.py" not in text
 
     @pytest.mark.parametrize(

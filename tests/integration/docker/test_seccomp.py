@@ -19,7 +19,7 @@ from tests.support.seccomp import UNCONFINED, found_inside, is_noticed, letting_
 
 INSIDE = Path(__file__).parent / "inside"
 PROFILE = json.loads((ROOT / "deploy" / "seccomp.json").read_text())
-REFUSED = {"EPERM", "EACCES", "ENOSYS"}
+REFUSED = {"EPERM", "EACCES", "ENOSYS", "ENOTSUP"}
 
 SAMPLE = (
     *("ptrace", "io_uring_setup", "perf_event_open", "fsopen", "mount_setattr", "bpf", "setns"),
