@@ -1,6 +1,7 @@
 """How an answer reaches its caller: waited for, streamed, later, or from what was kept for its key."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Final, Literal
 
 from fastapi import Request
@@ -44,7 +45,7 @@ async def deliver(services: Services, request: Request, read: RunRead, wanted: D
             return _later(live_view(begun.attempt.row), applied=True)
         case Live() if wanted.stream:
             events = run_events(begun, request_id_of(request.scope), kept=wanted.kept)
-            return StreamingResponse(events, media_type=_EVENTS)
+            return _streamed(events)
         case Live():
             return await _waited(request, begun, wanted, cancel)
 
@@ -82,9 +83,14 @@ async def _waited(request: Request, live: Live, wanted: Delivery, cancel: Cancel
         return Response(answer_bytes(await live.end()), media_type=_JSON)
 
 
+def _streamed(events: AsyncIterator[bytes]) -> Response:
+    """Events as they come: a proxy that gathers answers (nginx does) is told not to."""
+    return StreamingResponse(events, media_type=_EVENTS, headers={"x-accel-buffering": "no"})
+
+
 def _stored(stored: Stored, wanted: Delivery) -> Response:
     if wanted.stream:
-        return StreamingResponse(replay_events(stored.body), media_type=_EVENTS)
+        return _streamed(replay_events(stored.body))
     return Response(stored.body, media_type=_JSON)
 
 

@@ -3,12 +3,14 @@
 Of a project, output names its `step`, and one event `step` says how each step ended, after all its output. Artifacts are in the
 result alone.
 
-Every event's data is one JSON line, so that no byte of the guest can end a field or make an event. A stream that ends without
-`result` or `error` was cut. Bytes that are no UTF-8 travel as base64; a character split across chunks stays whole.
+Every event's data is one line of ASCII JSON, so that no byte of the guest can end a field or make an event, not even where a
+reader breaks lines at characters of Unicode. A stream that ends without `result` or `error` was cut. Bytes that are no UTF-8
+travel as base64; a character split across chunks stays whole.
 """
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -27,9 +29,13 @@ COMMENT = b": still running\n\n"
 STREAMS = ("stdout", "stderr")
 
 
+_NO_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
 def frame(name: str, data: str) -> bytes:
-    """One event; `data` is JSON, which holds no raw line break."""
-    return f"event: {name}\ndata: {data}\n\n".encode()
+    """One event; `data` is JSON, which holds no raw line break, and other characters than ASCII in its texts only."""
+    text = data if data.isascii() else _NO_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], data)
+    return f"event: {name}\ndata: {text}\n\n".encode()
 
 
 def accepted_frame(run_id: str, provider: str, accepted: Accepted) -> bytes:

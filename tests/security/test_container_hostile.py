@@ -883,7 +883,7 @@ def test_a_hog_leaves_others_their_share(wall: Wall) -> None:
     hog = "import os\nfor _ in range(6): os.fork()\nwhile True: os.write(1, b'') or sum(range(999))"
     tiny = "import os, time\nwhile True: os.write(1, b'x'); time.sleep(0)"
     with plimsoll.Client(wall.running.url, "", deadline=120) as other:
-        handles = [wall.client.start_python(code, timeout=20) for code in (hog, tiny, hog)]
+        handles = [wall.client.start_python(code, timeout=8) for code in (hog, tiny, hog)]
         took = []
         for _ in range(5):
             began = time.monotonic()

@@ -87,9 +87,6 @@ COMPONENTS: Final[dict[str, frozenset[str]]] = {
 """What the tests of a layer ask for."""
 
 _LONG_S: Final = 45.0
-_VERY_LONG_S: Final = 150.0
-IN_ORDER: Final = frozenset({"tests/security/test_container_hostile.py"})
-"""Files whose last test looks at what the others left: what one wall is tried with stays together."""
 _SUBJECTS: Final = frozenset(
     {"wasm", "effect", "docker", "docker@runsc", "runc", "runsc", "sqlite", "postgres"}
 )
@@ -135,16 +132,12 @@ def file_of(nodeid: str) -> str:
 
 
 def piece(nodeid: str) -> str:
-    """The part of a layer that one worker takes as a whole.
+    """The part of a layer that one worker takes as a whole: a file; of a long one what one wall or database is tried with.
 
-    A file; of a long one what one wall or database is tried with; of a very long one each test of that, unless they build on
-    each other. A fixture that is made once for many tests of a file is made for each of its pieces.
+    Smaller ones would cost more than they spread: what a file makes once for many tests is made for each of its pieces.
     """
     name, _, rest = nodeid.partition("::")
     if seconds(name) <= _LONG_S:
         return name
-    test, _, case = rest.partition("[")
-    subjects = sorted(_SUBJECTS & set(case.rstrip("]").split("-")))
-    return "::".join(
-        [name, *([test] if seconds(name) > _VERY_LONG_S and name not in IN_ORDER else []), *subjects]
-    )
+    _, _, case = rest.partition("[")
+    return "::".join([name, *sorted(_SUBJECTS & set(case.rstrip("]").split("-")))])

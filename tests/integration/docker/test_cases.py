@@ -102,7 +102,7 @@ def test_processors_are_shared_out_as_asked(start: Start) -> None:
     sandbox = start("python", NanoCpus=500_000_000)
     sandbox.run(Python(code))
     spent, passed = spent_s(sandbox), time.monotonic() - began
-    assert 1 < spent < 0.5 * passed * 1.2
+    assert 0.3 < spent < 0.5 * passed * 1.2
 
 
 HOARD = r"""

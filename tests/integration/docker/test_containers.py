@@ -25,6 +25,7 @@ from providers.docker.pool import Pool
 from providers.docker.recipe import AGENT_FILES
 from providers.docker.settings import DockerSettings
 from tests.support import docker as support
+from tests.support.layers import sized
 
 HOLDER = support.ROOT / "tests" / "support" / "hold_pool.py"
 
@@ -196,12 +197,14 @@ async def test_errors_are_codes_and_hold_nothing_that_the_daemon_said(opened: Op
 # --- the pool -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sized
 async def test_every_run_has_a_container_of_its_own_that_was_there_before_it(
     opened: Open, docker: support.Daemon
 ) -> None:
+    number = sized(12, 50)
     async with opened() as one:
         seen = set()
-        for _ in range(50):
+        for _ in range(number):
             await until(lambda: one.pool.waiting() == 2)
             asked = time.time()
             container = await one.pool.take("python")
@@ -210,7 +213,7 @@ async def test_every_run_has_a_container_of_its_own_that_was_there_before_it(
             assert started < asked
             seen.add(container.id)
             one.pool.give_back(container)
-        assert len(seen) == 50
+        assert len(seen) == number
 
 
 async def test_no_more_than_the_slots_exist_at_once(opened: Open, docker: support.Daemon) -> None:

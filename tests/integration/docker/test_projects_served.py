@@ -14,6 +14,7 @@ from plimsoll.client import errors
 from plimsoll.contract.results import Artifact, Outcome
 from tests.conftest import require
 from tests.integration.connect.published import PYTHON, judge
+from tests.integration.docker.conftest import RUNTIMES
 from tests.support import tamper
 from tests.support.docker import Daemon
 from tests.support.service import Running, environment, make_caller, started
@@ -30,20 +31,32 @@ STEPS = ("python3 sum.py > out.txt", "cat out.txt; printf 'e\\377' >&2")
 ARTIFACTS = ("out.txt", "raw/all.bin", "absent")
 
 
-@pytest.fixture
-def served(
-    docker: Daemon, image: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Running]:
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.component(component)) for name, component in RUNTIMES],
+)
+def service(
+    request: pytest.FixtureRequest, docker: Daemon, image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Running, str]]:
+    """One service for each runtime, and a caller's token."""
+    folder = tmp_path_factory.mktemp("projects")
     environ = environment(
-        tmp_path / "data",
-        SANDBOX_PROVIDER=f"docker@{runtime}",
+        folder / "data",
+        SANDBOX_PROVIDER=f"docker@{request.param}",
         **docker.settings(image),
         SANDBOX_RATE_PER_MIN="0",
     )
-    monkeypatch.setenv("PLIMSOLL_TOKEN", make_caller(environ, "caller"))
-    with started(environ, tmp_path / "log", start_s=180) as running:
-        monkeypatch.setenv("PLIMSOLL_URL", running.url)
-        yield running
+    token = make_caller(environ, "caller")
+    with started(environ, folder / "log", start_s=180) as running:
+        yield running, token
+
+
+@pytest.fixture
+def served(service: tuple[Running, str], monkeypatch: pytest.MonkeyPatch) -> Running:
+    running, token = service
+    monkeypatch.setenv("PLIMSOLL_TOKEN", token)
+    monkeypatch.setenv("PLIMSOLL_URL", running.url)
+    return running
 
 
 def test_a_project_by_every_way_there_is(

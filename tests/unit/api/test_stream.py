@@ -55,6 +55,15 @@ def test_a_frame_is_one_name_and_one_line() -> None:
     assert frame("result", "{}") == b"event: result\ndata: {}\n\n"
 
 
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3))
+def test_a_frame_is_ascii_and_says_the_same(said: dict[str, str]) -> None:
+    event = frame("result", json.dumps(said, ensure_ascii=False).encode("utf-8", "replace").decode())
+    assert event.isascii()
+    assert event.decode().splitlines() == event.decode().split("\n")[:-1]
+    told = json.loads(event.decode().split("\n")[1].removeprefix("data: "))
+    assert told == json.loads(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
+
+
 PROJECT = Project((), ("one", "two"), ("a",))
 RESULT = ProjectResult(
     Outcome.COMPLETED,
