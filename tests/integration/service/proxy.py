@@ -30,7 +30,9 @@ class Proxy:
         self._lock = threading.Lock()
         self._down = False
         self._at_commit: tuple[How, int] | None = None
-        self.struck = threading.Event()
+        self._struck = threading.Event()
+        """It is not just about to go away."""
+        self._struck.set()
 
     def url(self) -> str:
         return f"postgresql+asyncpg://postgres@127.0.0.1:{self.port}/postgres"
@@ -65,6 +67,8 @@ class Proxy:
             _end(*pair)
 
     def mend(self) -> None:
+        """Take connections again. Who lost a COMMIT may know of it before it has gone away altogether: that comes first."""
+        assert self._struck.wait(60)
         self._down = False
 
     def disarm(self) -> None:
@@ -77,7 +81,6 @@ class Proxy:
         After the server got it (`keep`), before (`drop`), or before it and handing it over when the client has given up
         (`delay`).
         """
-        self.struck.clear()
         self._at_commit = (how, nth)
 
     def _due(self, data: bytes) -> How | None:
@@ -86,7 +89,10 @@ class Proxy:
                 return None
             how, nth = self._at_commit
             self._at_commit = (how, nth - 1) if nth > 1 else None
-            return how if nth == 1 else None
+            if nth > 1:
+                return None
+            self._struck.clear()
+            return how
 
     def _pump(self, source: socket.socket, sink: socket.socket, pair: Pair) -> None:
         with suppress(OSError):
@@ -103,13 +109,16 @@ class Proxy:
         near, far = pair
         with self._lock:
             self._pairs.discard(pair)
-        if how == "keep":
-            near.shutdown(socket.SHUT_RDWR)  # nothing of the answer gets through
-            far.sendall(data)
-            far.settimeout(5)
-            far.recv(4096)
-        self.cut()
-        self.struck.set()
+        try:
+            if how == "keep":
+                near.shutdown(socket.SHUT_RDWR)  # nothing of the answer gets through
+                far.sendall(data)
+                far.settimeout(5)
+                with suppress(OSError):  # whoever brings answers back may be quicker, and end it
+                    far.recv(4096)
+            self.cut()
+        finally:
+            self._struck.set()
         if how == "delay":
             _end(near)
             self.mend()
