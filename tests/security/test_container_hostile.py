@@ -99,7 +99,7 @@ print(json.dumps({
     "listening": len(open("/proc/net/tcp").readlines()) - 1,
 }))
 """
-CLEAN: Final = {"others": [], "files": [], "sockets": [], "listening": 0}
+CLEAN: Final = {"others": [], "files": ["/workspace/main.py"], "sockets": [], "listening": 0}
 
 
 def clean(wall: Wall) -> Any:
