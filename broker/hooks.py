@@ -118,7 +118,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     # Its end is told when its pipes have ended too, and one that is full is not read on, nor does it end while others hold it.
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+    # Only that one is closed: the transport of all would ask for the exit status itself, and take it from who waits for it.
+    output = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+    output.close()
     await process.wait()
 
 
