@@ -37,7 +37,11 @@ class Lines:
 
     def begin(self) -> None:
         self._buffer.write = self._one_by_one
-        self._text.reconfigure(line_buffering=True)
+        self._be(line_buffering=True, write_through=False)
+
+    def _be(self, *, line_buffering: bool, write_through: bool) -> None:
+        with suppress(ValueError):  # the program has taken the buffer out of it, or closed it
+            self._text.reconfigure(line_buffering=line_buffering, write_through=write_through)
 
     def _one_by_one(self, data: bytes, /) -> int:
         size: int = self._write(data)
@@ -50,7 +54,7 @@ class Lines:
             # From here on the text is handed over at once, and only the buffer is flushed: it can bear two threads.
             self._buffer.write = self._counted
             if self._is_flushed_now_and_then():
-                self._text.reconfigure(line_buffering=False, write_through=True)
+                self._be(line_buffering=False, write_through=True)
             else:
                 self._lines, self._buffer.write = LINES, self._one_by_one
         return size
@@ -64,7 +68,7 @@ class Lines:
 
     def _end(self) -> None:
         if vars(self._buffer).pop("write", None):
-            self._text.reconfigure(line_buffering=False, write_through=False)
+            self._be(line_buffering=False, write_through=False)
 
     def _is_flushed_now_and_then(self) -> bool:
         """Begin with it, unless there can be no more threads."""
@@ -102,9 +106,7 @@ class Lines:
         """A forked child has no such thread."""
         if self._bytes > 0:
             self._lines = LINES
-            with suppress(Exception):
-                self._text.reconfigure(write_through=False)
-                self.begin()
+            self.begin()
 
 
 def main() -> None:

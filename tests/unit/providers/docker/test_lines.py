@@ -119,6 +119,28 @@ def test_a_reader_that_is_gone_is_told_to_the_program_alone() -> None:
         assert process.wait(60) in {1, 120}
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "out = sys.stdout.detach()\nfor i in range(9000): out.write(b'%08d\\n' % i)\nout.flush()",
+        "import io; sys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nfor i in range(9000): print(f'{i:08}')",
+        "sys.stdout.reconfigure(encoding='utf-16-le')\nfor i in range(9000): print(f'{i:03}'[:3])",
+        "for i in range(9000): os.write(1, b'%08d\\n' % i)",
+        "for i in range(9000): print(f'{i:08}')\nsys.stdout.close()",
+    ],
+    ids=["taken out", "wrapped anew", "another encoding", "past it", "closed"],
+)
+def test_whatever_a_program_does_with_its_stream_comes_to_the_same(code: str) -> None:
+    code = f"import os, sys\n{code}"
+    plain = subprocess.run(
+        [sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, check=False, timeout=60
+    )
+    with program(code) as process:
+        said, _ = process.communicate(timeout=60)
+    assert (said, process.returncode) == (plain.stdout, plain.returncode)
+    assert len(said) > lines.KEPT
+
+
 def test_buffering_that_was_chosen_stays() -> None:
     assert whole("print(sys.stdout.line_buffering, sys.stdout.write_through)", "-u") == b"False True\n"
 
