@@ -21,6 +21,21 @@ _REQUEST_ID = {
 }
 _REF = "#/components/schemas/{model}"
 _PROBLEM = "application/problem+json"
+_SUMMARIES = {
+    "create_run": "Run code, or refuse it with a proof that nothing ran",
+    "list_runs": "List your runs, newest first",
+    "get_run": "Look at one run, or wait for its end",
+    "cancel_run": "Ask a run to end",
+    "get_record": "Read the record of a finished run",
+    "list_grants": "List the APIs that your programs may call",
+    "list_keys": "Read the public keys that tokens of grants are verified with",
+    "describe": "Say what this service runs, and behind which walls",
+    "list_providers": "List the providers, and how each stands",
+    "get_evidence": "Read the facts that a tier was derived from",
+    "healthz": "Say that the process lives",
+    "readyz": "Say whether runs are taken",
+}
+"""By operation: each has one."""
 
 Json = dict[str, Any]
 
@@ -33,14 +48,23 @@ def document(app: FastAPI) -> Json:
     schemas: Json = components.setdefault("schemas", {}) | extra["$defs"]
     # What FastAPI's own validation would answer is never answered here.
     components["schemas"] = {name: schemas[name] for name in sorted(schemas) if "ValidationError" not in name}
+    for each in components["schemas"].values():
+        _say_no_defaults(each)
     components["parameters"] = {"RequestId": _REQUEST_ID}
     components["headers"], components["responses"] = {}, {}
     components["securitySchemes"] = {"bearer": _BEARER}
     spec["security"] = [{"bearer": []}]
     for operation in (each for path in spec["paths"].values() for each in path.values()):
+        operation["summary"] = _SUMMARIES[operation["operationId"]]
         operation.setdefault("parameters", []).append({"$ref": "#/components/parameters/RequestId"})
         operation["responses"] = _responses(components, operation["responses"])
     return spec
+
+
+def _say_no_defaults(schema: Json) -> None:
+    """A field that may be left out says so by not being required; some generators make one with a default required."""
+    for field in schema.get("properties", {}).values():
+        field.pop("default", None)
 
 
 def _responses(components: Json, responses: Json) -> Json:

@@ -77,6 +77,20 @@ def test_operation_ids_are_there_and_differ() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_summary_says_in_words_what_is_done(operation: str) -> None:
+    verb, *words = OPERATIONS[operation]["summary"].split()
+    assert verb in {"Run", "List", "Look", "Ask", "Read", "Say"}
+    assert len(words) >= 2
+
+
+@pytest.mark.parametrize("name", SPEC["components"]["schemas"])
+def test_a_field_that_may_be_left_out_has_no_default(name: str) -> None:
+    """Generators of clients for TypeScript make a field with one required."""
+    fields = SPEC["components"]["schemas"][name].get("properties", {}).values()
+    assert not [each for each in fields if "default" in each]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_answer_promises_the_request_id(operation: str) -> None:
     for each in responses(operation).values():
         header = resolved(each["headers"]["Plimsoll-Request-Id"])
