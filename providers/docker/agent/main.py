@@ -4,7 +4,7 @@ import fcntl
 import os
 import sys
 
-from providers.docker.agent import guests, identity, wire, workers
+from providers.docker.agent import guests, identity, limits, wire, workers
 from providers.docker.agent.loop import Agent
 
 _HIGH = 10
@@ -15,6 +15,7 @@ def main() -> int:
     source, sink = _take_over()
     uid, *languages = sys.argv[1:]
     identity.write_accounts(int(uid))
+    limits.write_down(identity.ACCOUNTS)
     identity.become_agent(int(uid))
     warm = [worker for language in languages if (worker := workers.started(language))]
     try:

@@ -400,6 +400,12 @@ async def test_a_path_that_leads_elsewhere_is_a_failed_setup(provided: Provided,
             Outcome.RUNNER_FAILED,
             "out_of_memory",
         ),
+        (
+            "node -e 'const held = []; for (;;) held.push({ of: [1, 2, 3] })'",
+            137,
+            Outcome.RUNNER_FAILED,
+            "out_of_memory",
+        ),
     ],
 )
 async def test_a_project_that_is_stopped_says_at_which_step_and_brings_nothing(

@@ -17,6 +17,11 @@ TOOLS = {
     "timeout, in time": ("timeout 60 echo done", "done\n"),
     "timeout, too late": ("timeout 0.2 sleep 60; echo $?", "124\n"),
     "a shell's redirection": ("set -C; echo a >new && (echo b >new) 2>/dev/null; cat new", "a\n"),
+    "python": ("python -c 'print(1)' && python --version | cut -d. -f1", "1\nPython 3\n"),
+    "node's own flag": (
+        "node --max-old-space-size=64 -p 'v8.getHeapStatistics().heap_size_limit < 2 ** 27'",
+        "true\n",
+    ),
     "mktemp": ('f=$(mktemp) && echo 1 >"$f" && cat "$f" && rm "$f"', "1\n"),
     "find and xargs": (TREE + "find tree -type f -print0 | xargs -0 -n1 -P4 cat", "one"),
     "sort, in pieces": ("seq 100000 | sort -S 1M -R | sort -n -S 1M | tail -1", "100000\n"),
