@@ -22,7 +22,7 @@ from typing_extensions import override
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.docker import Daemon, available, daemon, prepare, runsc_available
-from tests.support.layers import alone, file_of, layer_of, piece, seconds
+from tests.support.layers import alone, file_of, later, layer_of, piece, seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -127,11 +127,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return Pieces(config, log)
 
 
+def _is_of(layer: str, item: pytest.Item) -> bool:
+    """Whether a test that was collected for a layer belongs to it."""
+    case = getattr(item, "callspec", None)
+    late = case is not None and later(item.nodeid, case.id)
+    if layer != "long":
+        return not late
+    return late or layer_of(item.path) == "long" or item.get_closest_marker("sized") is not None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """What belongs to the long layer, if that is asked for; what measures time is marked; the longest files come first."""
-    if os.environ.get("PLIMSOLL_TEST_LAYER") == "long":
-        chosen = [each for each in items if layer_of(each.path) == "long" or each.get_closest_marker("sized")]
+    if layer := os.environ.get("PLIMSOLL_TEST_LAYER"):
+        chosen = [each for each in items if _is_of(layer, each)]
         config.hook.pytest_deselected(items=[each for each in items if each not in set(chosen)])
         items[:] = chosen
     for item in items:

@@ -40,6 +40,13 @@ def test_what_one_wall_is_tried_with_in_a_file_stays_together() -> None:
     assert {layers.piece(each) for each in ids} == {f"{name}::runc"}
 
 
+@pytest.mark.parametrize("name", sorted(layers.ANY_RUNTIME))
+def test_what_no_runtime_decides_runs_under_gvisor_in_the_long_layer_alone(name: str) -> None:
+    assert (ROOT / name).is_file()
+    assert layers.later(f"{name}::test_x[runsc-y]", "runsc-y")
+    assert not layers.later(f"{name}::test_x[runc-y]", "runc-y")
+
+
 def test_every_component_is_asked_for_in_some_layer() -> None:
     assert frozenset().union(*layers.COMPONENTS.values()) == COMPONENTS.keys()
 

@@ -86,6 +86,18 @@ COMPONENTS: Final[dict[str, frozenset[str]]] = {
 }
 """What the tests of a layer ask for."""
 
+ANY_RUNTIME: Final = frozenset(
+    {
+        "tests/integration/docker/test_agent.py",
+        "tests/integration/docker/test_lines.py",
+        "tests/integration/docker/test_snippets.py",
+        "tests/integration/docker/test_tools.py",
+        "tests/integration/providers/test_processes.py",
+        "tests/security/test_container_agents.py",
+    }
+)
+"""What our processes and the image decide, whichever runtime is below: under gVisor these run in the long layer."""
+
 _LONG_S: Final = 45.0
 _SUBJECTS: Final = frozenset(
     {"wasm", "effect", "docker", "docker@runsc", "runc", "runsc", "sqlite", "postgres"}
@@ -121,6 +133,11 @@ def durations() -> dict[str, float]:
 
 def seconds(name: str) -> float:
     return durations().get(name, _UNKNOWN_S)
+
+
+def later(nodeid: str, case: str) -> bool:
+    """Whether a test with this case of parameters belongs to the long layer, though its file does not."""
+    return file_of(nodeid) in ANY_RUNTIME and not {"runsc", "docker@runsc"}.isdisjoint(case.split("-"))
 
 
 def alone(nodeid: str) -> bool:

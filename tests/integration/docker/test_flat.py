@@ -12,7 +12,7 @@ from tests.support.layers import sized
 
 pytestmark = pytest.mark.timeout(600)
 
-RUNS, WARM_UP = sized(75, 150), 25
+RUNS, WARM_UP = sized(55, 150), 15
 
 
 @pytest.mark.slow
