@@ -45,12 +45,9 @@ from plimsoll.contract.worker import (
     TicketRefused,
     Worker,
     WorkerLost,
+    WorkerSilent,
 )
 
-BEGIN_S = 20.0
-"""How long a worker may take to accept a run: more than a provider has to begin it, so that its word is heard."""
-GRACE_S = 8.0
-"""How long after a run's own deadline its end may take to arrive: more than a provider has to end it, for the same reason."""
 _QUERY_S = 2.0
 NO_ROOM_RETRY_S = 60
 STORED_RETRY_S = 3_600
@@ -204,23 +201,24 @@ class Attempt:
     async def _follow(self) -> Heard:
         heard = self.heard
         try:
-            async with asyncio.timeout(BEGIN_S) as deadline:
-                await self._listen(heard, deadline)
+            await self._listen(heard)
         except (NotSent, TicketRefused) as proof:
             raise await self._not_dispatched(self._unstarted) from proof
         except Misfit as misfit:
             self.settler.watch(self._cancel_quietly())
             raise await self._misfit(misfit) from misfit
-        except (WorkerLost, TimeoutError) as silence:
-            return await self._after_silence(type(silence).__name__)
+        except WorkerSilent:
+            return await self._after_silence("no_answer")
+        except WorkerLost:
+            return await self._after_silence("worker_lost")
         finally:
             self.cancel.stop = None
         if heard.ended is None or heard.accepted is None:
             return await self._after_silence("no_end")
         return heard
 
-    async def _listen(self, heard: Heard, deadline: asyncio.Timeout) -> None:
-        """The run's own time begins when it is accepted; until then it may wait for its sandbox."""
+    async def _listen(self, heard: Heard) -> None:
+        """Until the end, which the worker gives or raises when it is due."""
         events = self.worker.start(self.ticket, self.job)
         self.cancel.stop = lambda: self.settler.watch(self._cancel_quietly())
         if self.cancel.requested:
@@ -231,7 +229,6 @@ class Attempt:
                 raise await self._may_have_run(each.cause)
             heard.note(each)
             if isinstance(each, Accepted):
-                deadline.reschedule(asyncio.get_running_loop().time() + self.job.timeout_ms / 1000 + GRACE_S)
                 self.reached(KillPoint.AFTER_ACCEPTED)
 
     @property
@@ -302,7 +299,7 @@ class Attempt:
     async def _after_silence(self, cause: str) -> Heard:
         state = await self._ask()
         if state == "gone":
-            raise await self._may_have_run(_cause(cause))
+            raise await self._may_have_run(cause)
         if isinstance(state, RunState):
             if state.state in _NEVER_RAN:
                 raise await self._not_dispatched(self._unstarted)
@@ -312,7 +309,7 @@ class Attempt:
                 raise await self._may_have_run("broken")
         self.settler.watch(self._cancel_quietly())
         self.settler.watch(self._settle_from_worker())
-        raise await self._may_have_run(_cause(cause), settled=False)
+        raise await self._may_have_run(cause, settled=False)
 
     async def _told(self, state: RunState) -> Heard:
         """What the worker says of a run whose events got lost. Raises Refused when it does not fit the request."""
@@ -406,8 +403,3 @@ class Attempt:
             audit=audit,
             grant_trace=self._grant_trace,
         )
-
-
-def _cause(silence: str) -> str:
-    """A stable cause from what ended the listening."""
-    return {"WorkerLost": "worker_lost", "TimeoutError": "no_answer"}.get(silence, silence)

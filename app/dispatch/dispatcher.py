@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from app.dispatch.admission import DRAINING, UNAVAILABLE, Candidate, ceiling_of, choose
-from app.dispatch.attempt import DATABASE_DOWN, GRACE_S, Attempt, Cancel, Render, Runs
+from app.dispatch.attempt import DATABASE_DOWN, Attempt, Cancel, Render, Runs
 from app.dispatch.audit import Say, audited
 from app.dispatch.evidence import EvidenceKeeper
 from app.dispatch.killpoints import KillPoint, Reached, pass_by
 from app.dispatch.leases import Grants, Held, profile_name
+from app.dispatch.link import GRACE_S
 from app.dispatch.outcome import Finished, payload_bytes
 from app.dispatch.quota import Quota
 from app.dispatch.settler import Settler

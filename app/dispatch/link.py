@@ -6,7 +6,8 @@ What its errors prove:
    the call of `start`, or by the iteration when the frame waited behind others and the link was lost before its turn.
 2. `TicketRefused`: the host's own table refused the ticket, as its first word on that start. Nothing ran. The argument is
    the host's stable code (`unknown`, `expired`, `isolation`, `unavailable`, `changed`, `mismatch`, `not_started`).
-3. `WorkerLost`: everything else (end of file, another boot, silence past a deadline, a broken frame). May have run.
+3. `WorkerLost`: everything else (end of file, another boot, a broken frame, and as `WorkerSilent` silence past a deadline).
+   May have run.
 
 The frames are described in providers/host/server.py. The link outlives the processes it talks to: the supervisor attaches one
 socket after the other, and a ticket of an earlier boot is never sent to a later one.
@@ -41,7 +42,13 @@ from plimsoll.contract.worker import (
     TicketRefused,
     WorkerInfo,
     WorkerLost,
+    WorkerSilent,
 )
+
+ACCEPT_S: Final = 20.0
+"""How long a worker may take to accept a run: more than a provider has to begin it, so that its word is heard."""
+GRACE_S: Final = 8.0
+"""How long after a run's own deadline its end may take to arrive: more than a provider has to end it, for the same reason."""
 
 ANSWERS: Final[Mapping[str, Any]] = {
     "ticket": Ticket,
@@ -77,11 +84,11 @@ class _Run:
             self._waiter.set_result(None)
 
     async def next(self) -> Event | TicketRefused | None:
-        """The next event, for one consumer. Raises WorkerLost when it does not come in time."""
+        """The next event, for one consumer. Raises WorkerSilent when it does not come in time."""
         if not self.events:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
-            timer = loop.call_at(self.due, _give_up, self._waiter, "silent after start")
+            timer = loop.call_at(self.due, _give_up, self._waiter, WorkerSilent("silent after start"))
             try:
                 await self._waiter
             finally:
@@ -96,8 +103,8 @@ class WorkerLink:
         self,
         *,
         rpc_s: float = 2.0,
-        accept_s: float = 20.0,
-        grace_s: float = 10.0,
+        accept_s: float = ACCEPT_S,
+        grace_s: float = GRACE_S,
     ) -> None:
         """`rpc_s` bounds every question; `accept_s` the wait for `Accepted`; `grace_s` is added to a run's timeout."""
         self._rpc_s = rpc_s
@@ -238,7 +245,7 @@ class WorkerLink:
             raise WorkerLost("link down")
         number, loop = next(self._numbers), asyncio.get_running_loop()
         answer = self._calls[number] = loop.create_future()
-        timer = loop.call_later(self._rpc_s, _give_up, answer, "no answer in time")
+        timer = loop.call_later(self._rpc_s, _give_up, answer, WorkerLost("no answer in time"))
         try:
             self._channel.send(frames.encode({**header, "n": number}, body))
             return await answer
@@ -296,9 +303,9 @@ class WorkerLink:
                 run.put(codec.loads(ANSWERS[shape], body))
 
 
-def _give_up(waiter: asyncio.Future[Any], why: str) -> None:
+def _give_up(waiter: asyncio.Future[Any], why: WorkerLost) -> None:
     if not waiter.done():
-        waiter.set_exception(WorkerLost(why))
+        waiter.set_exception(why)
 
 
 def _output(run: _Run, stream: str, step: int, data: bytes) -> Out:

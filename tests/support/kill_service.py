@@ -7,7 +7,7 @@ Times that a test would have to wait out can be shortened with variables of the 
 (a replica's lease; it beats five times in it), TEST_FINAL_MS (until an orphan's state is final), TEST_BUSY_MS (how long SQLite
 waits for another writer). TEST_SLOTS is the number of slots, TEST_PROVIDER another provider instead of the effect provider, and
 TEST_SIGNAL another signal instead of SIGKILL: SIGSTOP makes the process stand still at the point. With TEST_PATIENCE a provider
-that stands still is not killed for it, and its run's end is waited for only a second beyond the deadline.
+that stands still is not killed for it, and its run is waited for only a second, until it is accepted and beyond its deadline.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from app.dispatch.killpoints import KillPoint, Reached
 from app.dispatch.supervisor import ProviderProcess, spawn
@@ -51,11 +52,13 @@ def provider(settings: Settings, effects: str) -> ProviderProcess:
 
 def shorten() -> None:
     """Before anything reads these constants."""
-    from app.dispatch import attempt, replica, supervisor  # noqa: PLC0415  # as in service: after the provider is started
+    from app.dispatch import replica, supervisor  # noqa: PLC0415  # as in service: after the provider is started
+    from app.dispatch.link import WorkerLink  # noqa: PLC0415
     from app.store import ballast, sqlite  # noqa: PLC0415
 
     if "TEST_PATIENCE" in os.environ:
-        supervisor._MISSES, attempt.BEGIN_S, attempt.GRACE_S = 1_000, 1.0, 1.0
+        supervisor._MISSES = 1_000
+        vars(supervisor)["WorkerLink"] = partial(WorkerLink, accept_s=1.0, grace_s=1.0)
     ballast.MOST_BYTES = 1 << 16  # what is killed leaves it behind
     replica.LEASE_MS = int(os.environ.get("TEST_LEASE_MS", replica.LEASE_MS))
     replica.BEAT_S = replica.LEASE_MS / 5_000

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import pytest
 
-from app.dispatch import attempt
 from app.dispatch.attempt import Cancel
 from app.dispatch.killpoints import KillPoint
 from app.dispatch.settler import Settler
@@ -26,6 +26,7 @@ from plimsoll.contract.worker import (
     StepEnded,
     TicketRefused,
     WorkerLost,
+    WorkerSilent,
 )
 from plimsoll.records import Stated, check_answer
 from tests.support.fakes import (
@@ -218,33 +219,20 @@ async def test_everything_else_may_have_run_and_carries_no_mark(
     assert worker.calls.count("start") == 1
 
 
-async def test_a_runs_own_time_begins_when_it_is_accepted_not_while_it_waits_for_its_sandbox(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attempt, "GRACE_S", 0.2)
-    bench.members[0].worker.script = (0.5, accepted(), ended())
-    run = await bench.dispatcher().run(CALLER, javascript(timeout_ms=1), Cancel())
-    assert (run.recorded, bench.runs.rows) == (True, {RUN: State.FINISHED})
-
-
+@pytest.mark.parametrize("script", [(WorkerSilent(),), (accepted(), WorkerSilent())], ids=["start", "end"])
 @pytest.mark.parametrize(
-    ("script", "state", "code"),
-    [
-        ((60.0, accepted(), ended()), "void", Code.UNAVAILABLE),
-        ((60.0, accepted(), ended()), "broken", Code.MAY_HAVE_RUN),
-        ((accepted(), 60.0, ended()), "broken", Code.MAY_HAVE_RUN),
-    ],
-    ids=["not accepted, fenced", "not accepted", "accepted, no end"],
+    ("state", "code"),
+    [("void", Code.UNAVAILABLE), ("broken", Code.MAY_HAVE_RUN), ("running", Code.MAY_HAVE_RUN)],
 )
-async def test_nobody_waits_for_a_worker_beyond_its_time(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, script: Script, state: str, code: Code
+async def test_a_worker_that_fell_silent_is_asked_what_became_of_the_run(
+    bench: Bench, script: Script, state: Literal["void", "broken", "running"], code: Code
 ) -> None:
-    monkeypatch.setattr(attempt, "BEGIN_S", 0.2)
-    monkeypatch.setattr(attempt, "GRACE_S", 0.2)
     worker = bench.members[0].worker
-    worker.script, worker.state = script, RunState(RUN, BOOT, state)  # type: ignore[arg-type]
-    async with asyncio.timeout(30):
-        assert (await refusal_of(bench, timeout_ms=1)).code is code
+    worker.script, worker.state = script, RunState(RUN, BOOT, state)
+    assert (await refusal_of(bench)).code is code
+    assert bench.runs.reasons == {
+        RUN: {"void": "environment", "broken": "broken", "running": "no_answer"}[state]
+    }
 
 
 async def test_an_end_that_only_the_query_brings_is_the_result(bench: Bench) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from app.dispatch.attempt import GRACE_S, Cancel
+from app.dispatch.attempt import Cancel
 from app.dispatch.brokerlink import ELSEWHERE, BrokerDown, Elsewhere
 from app.dispatch.leases import TRACE_BYTES, Held, KeptCalls, written
+from app.dispatch.link import GRACE_S
 from app.dispatch.outcome import Finished
 from app.dispatch.settler import Settler
 from app.store.values import State, StoredGrant, StoreUnavailable

@@ -31,6 +31,7 @@ from plimsoll.contract.worker import (
     TicketRefused,
     WorkerInfo,
     WorkerLost,
+    WorkerSilent,
 )
 
 RUN = "a" * 32
@@ -290,13 +291,26 @@ async def test_whether_it_still_answers(ends: tuple[WorkerLink, Host]) -> None:
 
 
 async def test_silence_after_the_start_is_lost_in_time(ends: tuple[WorkerLink, Host]) -> None:
-    with pytest.raises(WorkerLost, match="silent"):
+    with pytest.raises(WorkerSilent, match="silent"):
         await playing(ends)
+
+
+async def test_a_runs_own_time_begins_when_it_is_accepted(ends: tuple[WorkerLink, Host]) -> None:
+    """Its timeout and the grace, 200 ms, would be over before it is accepted, if they were counted from the start."""
+    link, host = ends
+    link._accept_s = 20
+    task = asyncio.create_task(all_of(link))
+    number = (await host.read())["n"]
+    await asyncio.sleep(0.4)
+    assert not task.done()
+    host.event(number, "accepted", ACCEPTED)
+    host.event(number, "ended", ENDED)
+    assert await task == [ACCEPTED, ENDED]
 
 
 async def test_silence_after_acceptance_is_lost_after_the_runs_timeout(ends: tuple[WorkerLink, Host]) -> None:
     before = asyncio.get_running_loop().time()
-    with pytest.raises(WorkerLost, match="silent"):
+    with pytest.raises(WorkerSilent, match="silent"):
         await playing(ends, ("accepted", ACCEPTED))
     assert asyncio.get_running_loop().time() - before >= 0.2
 

@@ -252,6 +252,10 @@ class WorkerLost(WorkerError):  # names a fact
     """The worker went away or fell silent after `start`: the run may have run."""
 
 
+class WorkerSilent(WorkerLost):  # names a fact
+    """The worker is there, and said nothing until it was due."""
+
+
 class Worker(Protocol):
     """A provider with slots. Implementations: the link to a provider process, and fakes in tests."""
 
