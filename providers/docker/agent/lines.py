@@ -44,13 +44,10 @@ class Lines:
             self._text.reconfigure(line_buffering=line_buffering, write_through=write_through)
 
     def _one_by_one(self, data: bytes, /) -> int:
-        size: int = self._write(data)
+        size = self._counted(data)
         self._buffer.flush()
         self._lines -= 1
-        self._bytes -= size
-        if self._bytes <= 0:
-            self._end()
-        elif self._lines <= 0 and vars(self._buffer).get("write") == self._one_by_one:
+        if self._bytes > 0 and self._lines <= 0 and vars(self._buffer).get("write") == self._one_by_one:
             # From here on the text is handed over at once, and only the buffer is flushed: it can bear two threads.
             self._buffer.write = self._counted
             if self._is_flushed_now_and_then():

@@ -61,11 +61,15 @@ function scope(file) {
   return [main.exports, Module.createRequire(file), main, file, FOLDER];
 }
 
+function load(source) {
+  fs.writeFileSync(SCRIPT, source);
+  setImmediate(Module._load, SCRIPT, null, true);
+}
+
 function run(source) {
   const script = parsed(source);
   if (typeof script === 'function') {
-    fs.writeFileSync(SCRIPT, source);
-    setImmediate(Module._load, SCRIPT, null, true);
+    load(source);
     return;
   }
   const text = source.replace(/^#!.*/, '');
@@ -78,8 +82,7 @@ function run(source) {
     scope(MODULE).forEach((value, at) => { globalThis[WORDS[at]] = value; });
     import(MODULE);
   } else {
-    fs.writeFileSync(SCRIPT, source);
-    setImmediate(Module._load, SCRIPT, null, true); // which says what is wrong with it
+    load(source); // which says what is wrong with it
   }
 }
 

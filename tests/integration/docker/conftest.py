@@ -6,12 +6,13 @@ import pytest
 
 from tests.support.docker import Daemon, Sandbox
 
-RUNTIMES = (("runc", "docker"), ("runsc", "runsc"))
-
-
-@pytest.fixture(
-    params=[pytest.param(name, marks=pytest.mark.component(component)) for name, component in RUNTIMES]
+RUNTIME_PARAMS = (
+    pytest.param("runc", marks=pytest.mark.component("docker")),
+    pytest.param("runsc", marks=pytest.mark.component("runsc")),
 )
+
+
+@pytest.fixture(params=RUNTIME_PARAMS)
 def runtime(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

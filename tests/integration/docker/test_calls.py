@@ -12,7 +12,7 @@ from app.dispatch.link import WorkerLink
 from app.dispatch.supervisor import ProviderSupervisor, spawn
 from plimsoll.contract.requests import File, JavaScript, Payload, Project, Python
 from plimsoll.contract.worker import Health
-from tests.integration.docker.conftest import RUNTIMES
+from tests.integration.docker.conftest import RUNTIME_PARAMS
 from tests.support import guest_calls
 from tests.support.brokers import FakeBroker, calling, fake_broker
 from tests.support.docker import Daemon
@@ -36,7 +36,7 @@ PER_LANGUAGE: dict[str, Callable[[tuple[Case, ...]], Payload]] = {
 @pytest_asyncio.fixture(
     loop_scope="module",
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.component(component)) for name, component in RUNTIMES],
+    params=RUNTIME_PARAMS,
 )
 async def provided(
     request: pytest.FixtureRequest, docker: Daemon, image: str, tmp_path_factory: pytest.TempPathFactory

@@ -14,7 +14,7 @@ from plimsoll.client import errors
 from plimsoll.contract.results import Artifact, Outcome
 from tests.conftest import require
 from tests.integration.connect.published import PYTHON, judge
-from tests.integration.docker.conftest import RUNTIMES
+from tests.integration.docker.conftest import RUNTIME_PARAMS
 from tests.support import tamper
 from tests.support.docker import Daemon
 from tests.support.service import Running, environment, make_caller, started
@@ -33,7 +33,7 @@ ARTIFACTS = ("out.txt", "raw/all.bin", "absent")
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.component(component)) for name, component in RUNTIMES],
+    params=RUNTIME_PARAMS,
 )
 def service(
     request: pytest.FixtureRequest, docker: Daemon, image: str, tmp_path_factory: pytest.TempPathFactory

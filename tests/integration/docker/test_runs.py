@@ -25,7 +25,7 @@ from plimsoll.contract.worker import (
     StepEnded,
     TicketRefused,
 )
-from tests.integration.docker.conftest import RUNTIMES
+from tests.integration.docker.conftest import RUNTIME_PARAMS
 from tests.support.docker import Daemon
 from tests.support.runs import reserved, spec
 
@@ -103,7 +103,7 @@ class Heard:
 @pytest_asyncio.fixture(
     loop_scope="module",
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.component(component)) for name, component in RUNTIMES],
+    params=RUNTIME_PARAMS,
 )
 async def provided(
     request: pytest.FixtureRequest, docker: Daemon, image: str, tmp_path_factory: pytest.TempPathFactory
