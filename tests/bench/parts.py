@@ -147,6 +147,12 @@ def _calls(report: Report, folder: Path, effort: Effort) -> None:
     call_figures.figures(report, folder / "calls", quick=effort.quick)
 
 
+def _places(report: Report, folder: Path, effort: Effort) -> None:
+    from tests.bench import place_figures  # noqa: PLC0415
+
+    place_figures.figures(report, rounds=2 if effort.quick else 8, calls=200)
+
+
 PARTS: Final = (
     Part("vm", (1, 2), _vm),
     Part("http", (3, 4, 8), _http),
@@ -156,4 +162,5 @@ PARTS: Final = (
     Part("load", (9, 10, 11), _load),
     Part("containers", (12, 13, 14, 15), _containers),
     Part("calls", (16, 17), _calls),
+    Part("places", (18,), _places),
 )

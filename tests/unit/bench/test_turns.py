@@ -44,7 +44,7 @@ def test_a_part_that_fails_costs_nothing_else_but_the_exit_status(
     out, runner = tmp_path / "out", FakeRunner({("limits", ""): RuntimeError("503")})
     assert bench(parse(["--out", str(out)]), tmp_path, runner, quiet) == 1
     document = written(out)
-    assert numbers(document) == list(range(1, 18))
+    assert numbers(document) == list(range(1, 19))
     assert document["failures"] == [{"what": "figure 6", "why": "RuntimeError: 503"}]
     assert document["figures"][5]["lines"]
     printed = capsys.readouterr()
@@ -107,4 +107,4 @@ def test_faulty_options_are_refused(words: list[str], capsys: pytest.CaptureFixt
 
 
 def test_each_figure_is_in_one_part() -> None:
-    assert sorted(number for part in PARTS for number in part.figures) == list(range(1, 18))
+    assert sorted(number for part in PARTS for number in part.figures) == list(range(1, 19))
