@@ -15,6 +15,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from plimsoll.contract import frames
+from providers.docker import manifest
 from providers.docker.frames import Event, Runnable, Talk
 from providers.docker.names import uid_of
 from providers.docker.recipe import recipe
@@ -222,27 +224,56 @@ def prepare(place: Path) -> str:
     """Put what a daemon with the sandbox image keeps below `place`; the image's content id.
 
     The first that asks builds the image as `make images` does, and what its daemon kept stays in the cache under the digest of
-    what the image is made of: every other daemon starts with a copy.
+    what the image is made of: every other daemon starts with a copy. So does its software identity, which takes seconds of a
+    processor to compute: see `state_knowing`.
     """
     cache = Path(os.environ.get("PLIMSOLL_CACHE_DIR") or Path.home() / ".cache" / "plimsoll") / "tests"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = cache / _inputs()
-        if not kept.exists():
+        if not (kept / "plimsoll-identity").exists():
             for older in cache.iterdir():
                 if older.is_dir():
                     shutil.rmtree(older)
             with tempfile.TemporaryDirectory(prefix="pd-") as first:
                 with daemon(Path(first)) as found:
                     image = build_image(found)
+                    identity = identity_of(found, image)
                 making = cache / "making"
                 subprocess.run(["cp", "-a", Path(first) / "data", making], check=True, timeout=300)
                 (making / "plimsoll-image").write_text(image)
+                (making / "plimsoll-identity").write_text(identity)
                 shutil.copy(MANIFEST, making)
                 making.rename(kept)
         subprocess.run(["cp", "-a", kept, place / "data"], check=True, timeout=300)
-    return (place / "data" / "plimsoll-image").read_text()
+    image = (place / "data" / "plimsoll-image").read_text()
+    _IDENTITIES[image] = (place / "data" / "plimsoll-identity").read_text()
+    return image
+
+
+_IDENTITIES: dict[str, str] = {}
+"""By content id, of the images that `prepare` made."""
+
+
+def identity_of(found: Daemon, image: str) -> str:
+    """By the program that shares nothing with the service."""
+    with subprocess.Popen(["docker", "save", image], env=found.environment, stdout=subprocess.PIPE) as saved:
+        program = [sys.executable, str(ROOT / "deploy" / "images" / "identity.py"), image]
+        done = subprocess.run(program, stdin=saved.stdout, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def state_knowing(image: str, place: Path) -> str:
+    """A provider's state directory that has the image's identity, as if one had looked before.
+
+    What it would compute is the same: tests/integration/docker/test_manifest.py.
+    """
+    if image in _IDENTITIES:
+        for each in (*reversed(place.parents), place):
+            each.mkdir(mode=0o700, exist_ok=True)
+        manifest.remember(place, image, _IDENTITIES[image])
+    return str(place)
 
 
 def _inputs() -> str:

@@ -59,6 +59,11 @@ class Running:
 
 def environment(data: Path, **settings: str) -> dict[str, str]:
     """Settings for a service whose data is in `data`; the cache is the user's, filled by `make setup`."""
+    if image := settings.get("SANDBOX_DOCKER_IMAGE"):
+        from tests.support.docker import state_knowing  # noqa: PLC0415  # some fork after this, and hold what is imported
+
+        for provider in settings["SANDBOX_PROVIDER"].split(","):
+            state_knowing(image, data / "providers" / provider.strip().replace("@", "-"))
     keep = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}
     defaults = {"PLIMSOLL_DATA_DIR": str(data), "PLIMSOLL_ADDR": "127.0.0.1:0"}
     return {"PATH": os.defpath, **keep, **defaults, **settings}

@@ -15,7 +15,7 @@ from plimsoll.contract.worker import Health
 from tests.integration.docker.conftest import RUNTIME_PARAMS
 from tests.support import guest_calls
 from tests.support.brokers import FakeBroker, calling, fake_broker
-from tests.support.docker import Daemon
+from tests.support.docker import Daemon, state_knowing
 from tests.support.guest_calls import Case
 from tests.support.runs import Seen, new_id
 
@@ -43,7 +43,7 @@ async def provided(
 ) -> AsyncIterator[tuple[str, WorkerLink]]:
     runtime = str(request.param)
     settings = {
-        "state_dir": str(tmp_path_factory.mktemp("state") / runtime),
+        "state_dir": state_knowing(image, tmp_path_factory.mktemp("state") / runtime),
         "docker_host": docker.host,
         "docker_image": image,
         "slots": 4,

@@ -17,7 +17,7 @@ from providers.docker.container import Container
 from providers.docker.provider import DockerProvider
 from providers.docker.sight import Sight
 from tests.integration.docker.test_lies import PLATFORM, RUNSC, Register, register, script
-from tests.support.docker import Daemon
+from tests.support.docker import Daemon, state_knowing
 from tests.support.hosted import Hosted, hosted
 from tests.support.runs import Seen, follow, reserved, spec
 
@@ -34,7 +34,7 @@ def serve(tmp_path: Path, docker: Daemon, image: str) -> Serve:
     async def one(runtime: str, **more: Any) -> AsyncIterator[Hosted]:
         settings = {
             "provider": f"docker@{runtime}",
-            "state_dir": str(tmp_path / "state"),
+            "state_dir": state_knowing(image, tmp_path / "state"),
             "docker_host": docker.host,
             "docker_image": image,
             "docker_pool": 2,

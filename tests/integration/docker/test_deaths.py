@@ -13,7 +13,7 @@ from plimsoll.contract.worker import Broken, Job, Ticket
 from providers.docker.container import Container
 from providers.docker.provider import DockerProvider
 from providers.docker.sight import Sight
-from tests.support.docker import Daemon
+from tests.support.docker import Daemon, state_knowing
 from tests.support.hosted import Hosted, hosted
 from tests.support.runs import follow, reserved, spec
 
@@ -30,7 +30,7 @@ async def test_a_gvisor_that_is_killed_while_it_is_looked_at_costs_its_own_run_a
     provider = DockerProvider.from_settings(
         {
             "provider": "docker@runsc",
-            "state_dir": str(tmp_path / "state"),
+            "state_dir": state_knowing(image, tmp_path / "state"),
             "docker_host": docker.host,
             "docker_image": image,
             "docker_pool": 1,

@@ -34,7 +34,7 @@ from tests.integration.docker.test_lies import (
     register,
     script,
 )
-from tests.support.docker import Daemon
+from tests.support.docker import Daemon, state_knowing
 
 __all__ = ["begin", "build", "register"]
 
@@ -73,7 +73,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     settings = {
         "provider": f"docker@{runtime}",
-        "state_dir": str(folder / "state"),
+        "state_dir": state_knowing(image, folder / "state"),
         "docker_host": f"unix://{socket or docker.socket}",
         "docker_image": image,
         "docker_pool": 1,

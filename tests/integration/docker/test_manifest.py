@@ -4,13 +4,12 @@ import asyncio
 import contextlib
 import http.client
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
 from providers.docker.manifest import manifest_of
-from tests.support.docker import API, ROOT, Daemon, Unix
+from tests.support.docker import API, Daemon, Unix, identity_of
 
 pytestmark = pytest.mark.component("docker")
 
@@ -31,17 +30,9 @@ async def identity(docker: Daemon, image: str, *, as_if: str = "") -> str:
     return await manifest_of(export(docker, image), docker.call("GET", f"/images/{as_if or image}/json"))
 
 
-def elsewhere(docker: Daemon, image: str) -> str:
-    """By the program that shares nothing with the service."""
-    with subprocess.Popen(["docker", "save", image], env=docker.environment, stdout=-1) as saved:
-        program = [sys.executable, str(ROOT / "deploy" / "images" / "identity.py"), image]
-        done = subprocess.run(program, stdin=saved.stdout, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def test_it_is_what_anybody_else_computes(docker: Daemon, image: str) -> None:
     found = asyncio.run(identity(docker, image))
-    assert found == elsewhere(docker, image)
+    assert found == identity_of(docker, image)
     assert found.startswith("oci-manifest:linux/")
 
 

@@ -20,7 +20,7 @@ from providers.docker import remains
 from providers.docker.names import Names
 from providers.docker.process import Process
 from providers.docker.provider import DockerProvider
-from tests.support.docker import Daemon, daemon
+from tests.support.docker import Daemon, daemon, state_knowing
 
 pytestmark = [pytest.mark.component("runsc"), pytest.mark.timeout(600)]
 
@@ -51,7 +51,7 @@ def stranger(mortal: Daemon, image: str) -> str:
 def settings(found: Daemon, image: str, place: Path) -> dict[str, Any]:
     return {
         "provider": "docker@runsc",
-        "state_dir": str(place / "state"),
+        "state_dir": state_knowing(image, place / "state"),
         "docker_host": found.host,
         "docker_image": image,
         "docker_pool": 2,

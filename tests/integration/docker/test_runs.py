@@ -26,7 +26,7 @@ from plimsoll.contract.worker import (
     TicketRefused,
 )
 from tests.integration.docker.conftest import RUNTIME_PARAMS
-from tests.support.docker import Daemon
+from tests.support.docker import Daemon, state_knowing
 from tests.support.runs import reserved, spec
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
@@ -110,7 +110,7 @@ async def provided(
 ) -> AsyncIterator[Provided]:
     runtime = str(request.param)
     settings = {
-        "state_dir": str(tmp_path_factory.mktemp("state") / runtime),
+        "state_dir": state_knowing(image, tmp_path_factory.mktemp("state") / runtime),
         "docker_host": docker.host,
         "docker_image": image,
         "memory_mb": 256,
