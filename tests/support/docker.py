@@ -270,7 +270,7 @@ def state_knowing(image: str, place: Path) -> str:
     What it would compute is the same: tests/integration/docker/test_manifest.py.
     """
     if image in _IDENTITIES:
-        for each in (*reversed(place.parents), place):
+        for each in (*reversed(place.parents), place):  # `parents=True` would leave them open to others
             each.mkdir(mode=0o700, exist_ok=True)
         manifest.remember(place, image, _IDENTITIES[image])
     return str(place)

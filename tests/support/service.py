@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx2
 
+from app.settings import read_settings
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 DAEMON = Path(sys.executable).with_name("plimsolld")
 ADMIN = Path(sys.executable).with_name("plimsoll-admin")
@@ -59,11 +61,6 @@ class Running:
 
 def environment(data: Path, **settings: str) -> dict[str, str]:
     """Settings for a service whose data is in `data`; the cache is the user's, filled by `make setup`."""
-    if image := settings.get("SANDBOX_DOCKER_IMAGE"):
-        from tests.support.docker import state_knowing  # noqa: PLC0415  # some fork after this, and hold what is imported
-
-        for provider in settings["SANDBOX_PROVIDER"].split(","):
-            state_knowing(image, data / "providers" / provider.strip().replace("@", "-"))
     keep = {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}
     defaults = {"PLIMSOLL_DATA_DIR": str(data), "PLIMSOLL_ADDR": "127.0.0.1:0"}
     return {"PATH": os.defpath, **keep, **defaults, **settings}
@@ -74,6 +71,7 @@ def started(
     environ: Mapping[str, str], log: Path, *command: str, wait: bool = True, start_s: float = _START_S
 ) -> Iterator[Running]:
     """The service (or another `command` that behaves like it), once it is ready; ended with SIGTERM, then SIGKILL."""
+    _remember_image(environ)
     with log.open("ab") as stderr:
         process = subprocess.Popen(
             command or [str(DAEMON)], env=dict(environ), stderr=stderr, stdin=subprocess.DEVNULL, cwd=ROOT
@@ -82,6 +80,16 @@ def started(
         yield _wait(process, log, environ, time.monotonic() + start_s, ready=wait)
     finally:
         end(process)
+
+
+def _remember_image(environ: Mapping[str, str]) -> None:
+    """So that no start reads the whole sandbox image again, where the tests' own is served."""
+    if image := environ.get("SANDBOX_DOCKER_IMAGE"):
+        from tests.support.docker import state_knowing  # noqa: PLC0415  # some fork after this, and hold what is imported
+
+        settings = read_settings(environ)
+        for provider in settings.providers:
+            state_knowing(image, settings.state_dir(provider))
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = _END_S) -> int:
